@@ -1,0 +1,61 @@
+# `make` or `make help` lists the targets. Needs Python 3.11 or newer with pip, and make.
+
+PYTHON ?= python3
+JOBS ?= 2
+
+# The stamps stand for finished installations; a change of their prerequisites renews them.
+INSTALLED := .venv/.installed
+INSTALLED_OLDEST := .venv-oldest/.installed
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-oldest test-slow lint format coverage clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=$(PYTHON) makes the environments, JOBS=$(JOBS) processes run the tests."
+
+install: $(INSTALLED)  ## install headcount and its development tools into .venv
+
+demo: $(INSTALLED)  ## show headcount at work
+	.venv/bin/headcount demo
+
+# One thread per process: parallel tests would otherwise compete for the cores.
+test test-oldest test-slow: export OMP_NUM_THREADS := 1
+
+test: lint  ## check style and types, then run the fast tests
+	.venv/bin/python -m pytest -n $(JOBS)
+
+test-oldest: $(INSTALLED_OLDEST)  ## run the fast tests on the oldest supported transformers
+	.venv-oldest/bin/python -m pytest -n $(JOBS)
+
+test-slow: $(INSTALLED)  ## run the slow tests
+	.venv/bin/python -m pytest -n $(JOBS) -m slow
+
+lint: $(INSTALLED)  ## check style and types
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+
+format: $(INSTALLED)  ## mend style in place
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+
+coverage: $(INSTALLED)  ## measure which model families headcount understands
+	.venv/bin/python benchmarks/coverage.py
+
+clean:  ## remove the environments, caches and builds
+	rm -rf .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): constraints.txt
+$(INSTALLED_OLDEST): constraints-oldest.txt
+
+# torch goes first, at its pinned version: see the constraints.
+$(INSTALLED) $(INSTALLED_OLDEST): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headcount needs Python 3.11 or newer, found " + sys.version.split()[0] + ": try make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install "$$(grep '^torch==' $(filter constraints%,$^))"
+	$(@D)/bin/python -m pip install --constraint $(filter constraints%,$^) --editable '.[dev]'
+	touch $@

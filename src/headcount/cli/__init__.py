@@ -1,0 +1,53 @@
+"""The command line: one file per command; parses, calls, prints; no logic."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.console import Console
+from transformers.utils import logging as transformers_logging
+
+from headcount import __version__
+from headcount.cli.demo import demo
+from headcount.cli.heads import heads
+from headcount.cli.remove import remove
+from headcount.errors import HeadcountError
+
+app = typer.Typer(
+    name="headcount",
+    help="Keep exactly K attention heads of a Transformer and cut the rest out of the weights.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command()(heads)
+app.command()(remove)
+app.command()(demo)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"headcount {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line. A user's mistake is one sentence and exit code 2."""
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        app()
+    except HeadcountError as error:
+        Console(stderr=True, soft_wrap=True).print(f"headcount: {error}", style="red", markup=False)
+        sys.exit(2)

@@ -1,0 +1,5 @@
+"""The one exception that headcount raises for a user's mistake; the command line exits with 2."""
+
+
+class HeadcountError(Exception):
+    """What is wrong, what was found, and what to do, in one sentence."""

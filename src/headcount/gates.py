@@ -1,0 +1,96 @@
+"""GATE: one number per head, multiplied into the input of the output projection.
+
+The sum over heads `Σ g_h · att_h` of the DSP paper's eq. 4 is taken inside the output projection,
+so a head is gated exactly where its values enter it: after any attention kernel, before the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.heads.blocks import AttentionBlock, HeadMap
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+
+Gates = HeadMask | Tensor | Sequence[float]
+
+
+@contextmanager
+def masked(model: nn.Module, gates: Gates) -> Iterator[HeadMap]:
+    """Multiply every head's output by its gate for as long as the block lasts.
+
+    Args:
+        model: the model; it is as before when the block ends, also after an exception.
+        gates: a mask, a vector with one number per head, or a matrix (batch, heads) with a row per
+            example. On a pruned model, numbers for the heads that are still there, or for all
+            that it was born with (those of removed heads are not read). Gradients flow into a
+            tensor that requires them. Gates of nested blocks multiply.
+
+    Yields:
+        The map of the model's heads, in the order of the gates.
+    """
+    heads = find_heads(model)
+    values = _per_present_head(heads, gates)
+    with ExitStack() as hooks:
+        start = 0
+        for block in heads.blocks:
+            stop = start + block.num_heads
+            if block.num_heads:
+                projection = model.get_submodule(block.path).get_submodule(block.anatomy.output)
+                gate = _Gate(values, start, stop, block)
+                hooks.enter_context(projection.register_forward_pre_hook(gate))
+            start = stop
+        yield heads
+
+
+def _per_present_head(heads: HeadMap, gates: Gates) -> Tensor:
+    if isinstance(gates, HeadMask):
+        gates.refuse_other_model(heads)
+        gates = gates.gates()
+    values = torch.as_tensor(gates)
+    if not values.is_floating_point():
+        values = values.to(torch.get_default_dtype())
+    if values.dim() not in (1, 2) or values.shape[-1] not in (len(heads), heads.born):
+        raise HeadcountError(
+            f"these gates have the shape {tuple(values.shape)}, but the model has {len(heads)} "
+            f"heads; give {len(heads)} numbers, or a matrix of them with a row per example"
+        )
+    if values.shape[-1] == len(heads):
+        return values
+    return values[..., list(heads.indices)]
+
+
+class _Gate:
+    """The pre-hook of one block's output projection."""
+
+    def __init__(self, values: Tensor, start: int, stop: int, block: AttentionBlock) -> None:
+        self.values, self.start, self.stop = values, start, stop
+        self.name, self.head_size = block.name, block.head_size
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        combined = args[0]
+        gate = self.values[..., self.start : self.stop].to(combined)
+        if gate.dim() == 2:
+            gate = self._row_per_example(gate, combined)
+        by_head = combined.unflatten(-1, (self.stop - self.start, self.head_size))
+        return ((by_head * gate.unsqueeze(-1)).flatten(-2), *args[1:])
+
+    def _row_per_example(self, gate: Tensor, combined: Tensor) -> Tensor:
+        """Bring (batch, heads) to the shape of the input, whose first dimension is the batch.
+
+        Windows, beams and flattened tokens of one example follow one another there.
+        """
+        repeats, rest = divmod(combined.shape[0], gate.shape[0])
+        if rest or not repeats:
+            raise HeadcountError(
+                f"there are gates for {gate.shape[0]} examples, but the batch that reached "
+                f"{self.name} has {combined.shape[0]}; give a row of gates per example"
+            )
+        gate = gate.repeat_interleave(repeats, dim=0)
+        return gate.view(gate.shape[0], *(1,) * (combined.dim() - 2), gate.shape[1])

@@ -1,0 +1,1 @@
+"""FIND: what heads a model has."""

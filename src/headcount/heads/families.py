@@ -1,0 +1,199 @@
+"""The one place that knows by which names the model families keep q, k, v, o and their counts.
+
+Most families are recognised from these names and from the shapes alone, so that an unseen model
+with the usual names needs nothing here. A family where that is not enough has a row in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headcount.heads.anatomy import HeadArgument, Tail
+
+QUERY = (
+    "q_proj", "query", "q_lin", "q", "query_proj", "linear_q", "project_q", "Wq", "q_linear",
+    "queries", "wq", "to_q", "q_attn", "q_b_proj", "q_head",
+)  # fmt: skip
+KEY = (
+    "k_proj", "key", "k_lin", "k", "key_proj", "linear_k", "project_k", "Wk", "k_linear", "keys",
+    "wk", "to_k", "k_head",
+)  # fmt: skip
+VALUE = (
+    "v_proj", "value", "v_lin", "v", "value_proj", "linear_v", "project_v", "Wv", "v_linear",
+    "values", "wv", "to_v", "v_head",
+)  # fmt: skip
+OUTPUT = (
+    "o_proj", "out_proj", "out_lin", "o", "dense", "c_proj", "proj", "projection", "Wo",
+    "linear_out", "output_proj", "projection_layer", "attention_out", "to_out", "linear_o",
+    "output", "wo", "post_proj",
+)  # fmt: skip
+# Where the output projection is, seen from the module around the attention module (BERT).
+OUTPUT_NEXT_DOOR = ("output.dense", "output", "dense", "out_proj", "proj")
+
+# q, k and v in one projection: all queries, then all keys, then all values …
+STACKED = ("qkv", "qkv_proj", "Wqkv", "c_attn", "att_proj")
+# … or the query, key and value of one head after those of another.
+INTERLEAVED = ("query_key_value", "in_proj")
+# Multi-head latent attention: keys and values of all heads are unfolded from one latent vector.
+LATENT = ("kv_b_proj",)
+LATENT_NEIGHBOURS = (
+    "q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_layernorm", "indexer",
+)  # fmt: skip
+# Keys and values in one projection, beside a query projection.
+STACKED_KEY_VALUE = ("c_attn", "kv", "to_kv", "kv_proj")
+
+HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "num_attn_heads", "heads")
+HEAD_SIZES = (
+    "head_dim", "attention_head_size", "key_value_proj_dim", "head_size", "dim_per_head",
+    "size_per_head", "attn_head_size", "dim_head",
+)  # fmt: skip
+KEY_VALUE_COUNTS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_heads")
+GROUP_SIZES = ("num_key_value_groups", "n_rep", "num_kv_groups")
+# Widths that a forward pass may use to fold the heads back together.
+WIDTHS = (
+    "all_head_size", "inner_dim", "embed_dim", "hidden_size", "d_model", "dim", "split_size",
+    "n_embd", "query_size", "internal_dim", "dim_attn", "embedding_size",
+)  # fmt: skip
+KEY_VALUE_WIDTHS = ("kv_dim",)
+
+# Tensors with values per head besides q, k, v and o: rows per head, or columns per head.
+ROWS_PER_HEAD = (
+    "sinks", "gate_proj", "g_proj", "pos_key_proj", "pos_query_proj", "pos_proj", "pos_q_proj",
+    "linear_pos", "pos_bias_u", "pos_bias_v", "relative_k_proj", "bias_u", "bias_v", "logit_scale",
+    "linear_g",
+)  # fmt: skip
+COLUMNS_PER_HEAD = ("relative_position_bias_table",)
+# A tensor whose last dimension is the head size and that all heads share.
+SHARED_BY_HEADS = (
+    "rel_pos_h", "rel_pos_w", "rel_pos_emb", "distance_embedding", "per_dim_scale", "emb_rel_k",
+    "emb_rel_v",
+)  # fmt: skip
+QUERY_NORMS = ("q_norm", "query_norm", "q_layernorm", "query_layernorm", "q_layer_norm", "norm_q")
+KEY_NORMS = ("k_norm", "key_norm", "k_layernorm", "key_layernorm", "k_layer_norm", "norm_k")
+VALUE_NORMS = ("v_norm", "value_norm")
+
+# Arguments of a forward pass by which a block gets its cache, its mask and its keys' source.
+CACHE_ARGUMENTS = ("past_key_values", "past_key_value", "layer_past")
+MASK_ARGUMENTS = ("attention_mask", "mask", "causal_mask")
+SOURCE_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "context")
+CROSS_NAMES = ("crossattention", "encoder_attn", "encdecattention", "cross_attn", "cross_attention")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the structure of one attention class does not tell.
+
+    Attributes:
+        arguments: arguments of the forward pass with a value per head.
+        tail: how an emptied block answers, where its code is not of the plain kind.
+        query_copies: blocks of head size that one head has in the query projection (a query and a
+            gate of the same size).
+        slices: a fused projection holds the q, v, k of so many slices of the heads in turn.
+        shares_bias: the first block computes a bias of all heads and hands it to the others.
+        columns: submodules or parameters of this class with a column per head.
+        rows: submodules or parameters of this class with rows per head.
+        padded: its code insists on the original width; see `surgery.padded`.
+        harmless: submodules and parameters that act on the stream of hidden states, before q, k
+            and v or after o, and so have no values per head.
+        runs_without_heads: the class's own code copes with zero heads.
+        refused: why blocks of this class are not understood.
+    """
+
+    arguments: tuple[HeadArgument, ...] = ()
+    tail: Tail | None = None
+    query_copies: int = 1
+    slices: int = 1
+    shares_bias: bool = False
+    columns: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    padded: bool = False
+    harmless: tuple[str, ...] = ()
+    runs_without_heads: bool = False
+    refused: str = ""
+
+
+ALIBI = HeadArgument("alibi", dim=0, folded=True)
+MASK_PER_HEAD = Family(arguments=(HeadArgument("attention_mask", dim=1),))
+SHARED_BIAS = Family(shares_bias=True)
+PADDED = Family(padded=True)
+QUERY_AND_GATE = Family(query_copies=2)
+
+FAMILIES: dict[str, Family] = {
+    "AlbertAttention": Family(
+        tail=Tail("output, weights", ("output_dropout", "LayerNorm"), residual="hidden_states"),
+        harmless=("LayerNorm",),
+    ),
+    "BlipAttention": PADDED,
+    "BloomAttention": Family(arguments=(ALIBI,), tail=Tail("output, weights", residual="residual")),
+    "CodeGenAttention": Family(padded=True, slices=4),
+    "CpmAntAttention": PADDED,
+    "EomtAttention": MASK_PER_HEAD,
+    "EomtDinov3Attention": MASK_PER_HEAD,
+    "FalconAttention": PADDED,
+    "Florence2VisionWindowAttention": PADDED,
+    "FunnelRelMultiheadAttention": Family(
+        padded=True,
+        harmless=("r_w_bias", "r_r_bias", "r_kernel", "r_s_bias", "seg_embed", "layer_norm"),
+    ),
+    "GLPNEfficientSelfAttention": Family(harmless=("sr", "layer_norm")),
+    "GraniteSpeechConformerAttention": Family(harmless=("pre_norm",)),
+    "GraniteSpeechPlusConformerAttention": Family(harmless=("pre_norm",)),
+    "GroupViTAttention": PADDED,
+    "LEDDecoderAttention": PADDED,
+    "LongT5Attention": SHARED_BIAS,
+    "LongT5LocalAttention": Family(padded=True, harmless=("relative_attention_bias",)),
+    "LongT5TransientGlobalAttention": Family(
+        padded=True,
+        harmless=(
+            "relative_attention_bias",
+            "global_relative_attention_bias",
+            "global_input_layer_norm",
+        ),
+    ),
+    "LongformerSelfAttention": Family(
+        padded=True, rows=("query_global", "key_global", "value_global")
+    ),
+    "LukeSelfAttention": Family(rows=("w2e_query", "e2w_query", "e2e_query")),
+    "MPNetSelfAttention": Family(arguments=(HeadArgument("position_bias", dim=1),)),
+    "MT5Attention": SHARED_BIAS,
+    "MgpstrAttention": PADDED,
+    "MptAttention": PADDED,
+    "NystromformerSelfAttention": Family(padded=True, harmless=("conv",)),
+    "PPOCRV5ServerRecAttention": PADDED,
+    "PegasusXAttention": PADDED,
+    "PegasusXGlobalLocalAttention": PADDED,
+    "Pop2PianoAttention": SHARED_BIAS,
+    "ProphetNetAttention": PADDED,
+    "PvtEfficientSelfAttention": Family(harmless=("sequence_reduction", "layer_norm")),
+    "PvtV2SelfAttention": Family(padded=True, harmless=("spatial_reduction", "layer_norm")),
+    "Qwen3NextAttention": QUERY_AND_GATE,
+    "Qwen3_5Attention": QUERY_AND_GATE,
+    "Qwen3_5MoeAttention": QUERY_AND_GATE,
+    "Qwen4ExpAttention": QUERY_AND_GATE,
+    "Sam3Attention": MASK_PER_HEAD,
+    "SegformerAttention": Family(harmless=("sequence_reduction",)),
+    "SwitchTransformersAttention": SHARED_BIAS,
+    "Swin2SRSelfAttention": Family(padded=True, harmless=("continuous_position_bias_mlp",)),
+    "Swinv2SelfAttention": Family(padded=True, harmless=("continuous_position_bias_mlp",)),
+    "T5Attention": SHARED_BIAS,
+    "TimesformerSelfAttention": PADDED,
+    "TrOCRAttention": PADDED,
+    "UMT5Attention": Family(columns=("relative_attention_bias",)),
+    "UdopAttention": SHARED_BIAS,
+    "modeling_deberta.DisentangledSelfAttention": Family(rows=("q_bias", "v_bias")),
+    "modeling_fsmt.Attention": PADDED,
+}
+PLAIN = Family()
+
+
+def family_of(attention: object) -> Family:
+    """The row of an attention module's class or of one it derives from; an empty row if none.
+
+    A class name that several families use stands in the table with its module's name before it.
+    """
+    for cls in type(attention).__mro__:
+        full_name = f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+        for name in (full_name, cls.__name__):
+            if name in FAMILIES:
+                return FAMILIES[name]
+    return PLAIN

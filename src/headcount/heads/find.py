@@ -1,0 +1,170 @@
+"""Find the attention heads of a model and give each one its index and its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torch import nn
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+
+from headcount.errors import HeadcountError
+from headcount.heads.anatomy import Anatomy
+from headcount.heads.blocks import AttentionBlock, HeadMap, Kind, LeftAlone
+from headcount.heads.families import CROSS_NAMES
+from headcount.heads.recognise import recognise
+from headcount.heads.remains import remains_of
+
+
+def find_heads(model: nn.Module) -> HeadMap:
+    """Find every attention head of a model.
+
+    Args:
+        model: a `transformers` model, pruned before or not. Nothing in it is changed.
+
+    Returns:
+        The map of its heads. Attention modules that are not understood are listed in
+        `left_alone` with the reason; they are never gated or cut.
+
+    Raises:
+        HeadcountError: the model has no attention that is understood, or it is quantised.
+    """
+    _refuse_unsuitable(model)
+    found, left_alone = _walk(model)
+    if not found:
+        _refuse_without_blocks(model, left_alone)
+    names = _names(model, [(path, anatomy) for path, anatomy, _ in found])
+    blocks: list[AttentionBlock] = []
+    offset = 0
+    for (path, anatomy, heads), (name, kind, layer) in zip(found, names, strict=True):
+        born = anatomy.num_heads
+        blocks.append(AttentionBlock(name, kind, layer, heads, born, offset, path, anatomy))
+        offset += born
+    return HeadMap(_model_type(model), tuple(blocks), tuple(left_alone))
+
+
+def _refuse_unsuitable(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise HeadcountError(
+            f"heads live in a torch module, but this is a {type(model).__name__}; "
+            "pass a model from transformers' from_pretrained"
+        )
+    method = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
+    name = getattr(method, "quant_method", None)
+    if name is not None and name != "headcount":
+        raise HeadcountError(
+            f"this model is quantised ({getattr(name, 'value', name)}) and its rows cannot be cut; "
+            "remove heads from the unquantised model, then quantise the result"
+        )
+
+
+def _refuse_without_blocks(model: nn.Module, left_alone: Sequence[LeftAlone]) -> None:
+    name = type(model).__name__
+    if not left_alone:
+        raise HeadcountError(f"no attention heads were found in {name}; is it a Transformer?")
+    first = left_alone[0]
+    raise HeadcountError(
+        f"the attention of {name} is not understood: in {first.path}, {first.reason}; "
+        "add a row for its class to headcount's families or prune another model"
+    )
+
+
+def _walk(
+    model: nn.Module,
+) -> tuple[list[tuple[str, Anatomy, tuple[int, ...]]], list[LeftAlone]]:
+    found: list[tuple[str, Anatomy, tuple[int, ...]]] = []
+    left_alone: list[LeftAlone] = []
+    settled: list[str] = []
+    suspects: list[str] = []
+    for path, module in model.named_modules():
+        if any(path.startswith(f"{home}.") for home in settled[-1:]):
+            continue
+        remains = remains_of(module)
+        what = remains.anatomy if remains is not None else recognise(module, path)
+        if isinstance(what, Anatomy):
+            heads = remains.heads if remains is not None else tuple(range(what.num_heads))
+            found.append((path, what, heads))
+            settled.append(path)
+        elif isinstance(what, LeftAlone):
+            left_alone.append(what)
+            settled.append(path)
+        elif "Attention" in type(module).__name__ and any(True for _ in module.parameters()):
+            suspects.append(path)
+    for path in suspects:
+        if not any(home == path or home.startswith(f"{path}.") for home in settled):
+            left_alone.append(LeftAlone(path, "its projections have no names that are known"))
+            settled.append(path)
+    return found, left_alone
+
+
+def _model_type(model: nn.Module) -> str:
+    return str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
+
+
+def _names(model: nn.Module, found: Sequence[tuple[str, Anatomy]]) -> list[tuple[str, Kind, int]]:
+    kinds = [_kind(model, path, anatomy) for path, anatomy in found]
+    stacks = [re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path) for path, _ in found]
+    towers: dict[tuple[Kind, str], str] = {}
+    for kind in set(kinds):
+        of_kind = sorted({stack for stack, k in zip(stacks, kinds, strict=True) if k == kind})
+        for stack, tower in zip(of_kind, _towers(of_kind), strict=True):
+            towers[kind, stack] = tower
+    keys = list(zip(kinds, stacks, strict=True))
+    names: list[tuple[str, Kind, int]] = []
+    for i, (kind, _) in enumerate(keys):
+        same = [j for j, key in enumerate(keys) if key == keys[i]]
+        layer = _layers([found[j][0] for j in same])[same.index(i)]
+        tower = towers[keys[i]]
+        names.append((f"{tower}.{kind}.{layer}" if tower else f"{kind}.{layer}", kind, layer))
+    return names
+
+
+def _towers(stacks: Sequence[str]) -> list[str]:
+    """What tells stacks of the same kind apart: the first part of the path that differs."""
+    if len(stacks) == 1:
+        return [""]
+    parts = [stack.split(".") for stack in stacks]
+    first = next(
+        i for i in range(max(map(len, parts))) if len({tuple(p[: i + 1]) for p in parts}) > 1
+    )
+    short = [re.sub(r"_(model|tower)$", "", p[min(first, len(p) - 1)]) for p in parts]
+    if len(set(short)) == len(short):
+        return short
+    return [stack.replace(".*", "") for stack in stacks]
+
+
+def _layers(paths: Sequence[str]) -> list[int]:
+    """Layer numbers of the blocks of one stack: from the path, if one number there tells them."""
+    numbers = [[int(part) for part in path.split(".") if part.isdecimal()] for path in paths]
+    for column in zip(*numbers, strict=True):
+        if len(set(column)) == len(paths):
+            return list(column)
+    return list(range(len(paths)))
+
+
+def _kind(model: nn.Module, path: str, anatomy: Anatomy) -> Kind:
+    attention = model.get_submodule(path).get_submodule(anatomy.core)
+    parts = path.lower().split(".")
+    if getattr(attention, "is_cross_attention", False) or any(
+        name in part for part in parts for name in CROSS_NAMES
+    ):
+        return "cross"
+    if any("decoder" in part for part in parts):
+        return "decoder"
+    if any("encoder" in part for part in parts):
+        return "decoder" if getattr(attention, "is_decoder", False) else "encoder"
+    causal = getattr(attention, "is_causal", None)
+    if causal is None:
+        config = getattr(attention, "config", None) or getattr(model, "config", None)
+        causal = getattr(attention, "is_decoder", False) or _is_causal_type(
+            str(getattr(config, "model_type", ""))
+        )
+    return "decoder" if causal else "encoder"
+
+
+def _is_causal_type(model_type: str) -> bool:
+    generates = model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return generates and model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES

@@ -1,0 +1,165 @@
+"""Recognise an attention block by its structure: names of submodules, shapes, counts.
+
+The rule of the house: everything with parameters inside an attention module must be explained.
+What is not explained is reported with its name and never touched.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+from headcount.heads import families
+from headcount.heads.anatomy import Anatomy, Count, Part, Role, Segment, Unit
+from headcount.heads.blocks import LeftAlone
+from headcount.heads.extras import explain_extras
+from headcount.heads.families import family_of
+from headcount.heads.projections import (
+    NotUnderstoodError,
+    Shape,
+    find_child,
+    has_projections,
+    projections,
+    rows_of,
+    tensors_of,
+)
+from headcount.heads.tail import read_tail
+
+
+def recognise(home: nn.Module, path: str) -> Anatomy | LeftAlone | None:
+    """The anatomy of the attention block that lives in `home`, if one does.
+
+    Returns None where there is no attention, and the reason where there is one that is not
+    understood.
+    """
+    for core in ("", *(name for name, _ in home.named_children())):
+        attention = home.get_submodule(core)
+        if not has_projections(attention):
+            continue
+        output = _output_path(home, core)
+        if output is None:
+            continue
+        try:
+            return _anatomy(home, core, output)
+        except NotUnderstoodError as why:
+            return LeftAlone(f"{path}.{core}".strip("."), str(why))
+    return None
+
+
+def _output_path(home: nn.Module, core: str) -> str | None:
+    """The output projection: inside the attention module, or next door to it."""
+    attention = home.get_submodule(core)
+    inside = find_child(attention, families.OUTPUT)
+    if inside is not None:
+        return inside if not core else None  # the attention module is its own home
+    if not core:
+        return None
+    for path in families.OUTPUT_NEXT_DOOR:
+        parent, _, name = path.rpartition(".")
+        try:
+            found = find_child(home.get_submodule(parent), (name,))
+        except AttributeError:
+            continue
+        if found is not None:
+            return f"{parent}.{found}".strip(".")
+    return None
+
+
+def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
+    attention = home.get_submodule(core)
+    family = family_of(attention)
+    if family.refused:
+        raise NotUnderstoodError(family.refused)
+    _refuse_foreign_weights(attention)
+    source = _source(type(attention).forward)
+    prefix = f"{core}." if core else ""
+    shape, qkv = projections(attention, prefix, family)
+    out_rows = rows_of(home.get_submodule(output), inputs=True)
+    if out_rows != shape.heads * shape.value_size:
+        raise NotUnderstoodError(
+            f"its output projection takes {out_rows} values, expected {shape.heads} heads "
+            f"of {shape.value_size}"
+        )
+    out_part = Part(
+        output,
+        tensors_of(home.get_submodule(output), inputs=True),
+        (Segment("query", shape.value_size),),
+    )
+    extras, wide_norms = explain_extras(attention, prefix, shape, family, output)
+    units = {unit for _, unit in wide_norms}
+    qkv = tuple(Part(p.path, p.tensors, p.segments, whole=_feeds(p, units, prefix)) for p in qkv)
+    if units and len(qkv) != 3:
+        raise NotUnderstoodError(f"{wide_norms[0][0]} runs across the heads of a fused projection")
+    inside = output.removeprefix(prefix) if not core else ""
+    tail = family.tail or read_tail(attention, inside)
+    dispatches = "ALL_ATTENTION_FUNCTIONS" in source
+    return Anatomy(
+        core=core,
+        output=output,
+        num_heads=shape.heads,
+        num_key_value_heads=shape.key_value_heads,
+        head_size=shape.value_size,
+        key_size=shape.key_size,
+        parts=(*qkv, *extras, out_part),
+        counts=_counts(attention, core, shape),
+        wide_norms=wide_norms,
+        arguments=family.arguments,
+        tail=None if family.shares_bias else tail,
+        shares_bias=family.shares_bias,
+        dispatches=dispatches,
+        reads_config=_reads_counts_from_config(source),
+        uneven_groups=len(qkv) == 3 or family.padded or dispatches,
+        padded=family.padded,
+        can_be_emptied=tail is not None
+        or family.shares_bias
+        or family.runs_without_heads
+        or family.padded,
+    )
+
+
+def _refuse_foreign_weights(attention: nn.Module) -> None:
+    for name, parameter in attention.named_parameters():
+        if not parameter.is_floating_point():
+            raise NotUnderstoodError(f"{name} holds {parameter.dtype}, expected floating point")
+
+
+@cache
+def _source(forward: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(forward)
+    except (OSError, TypeError):
+        return ""
+
+
+def _reads_counts_from_config(source: str) -> bool:
+    names = (*families.HEAD_COUNTS, *families.KEY_VALUE_COUNTS)
+    return any(f"config.{name}" in source for name in names)
+
+
+def _feeds(part: Part, units: set[Unit], prefix: str) -> bool:
+    """Whether this projection's rows are all read by a normalisation across heads."""
+    name = part.path.removeprefix(prefix)
+    if name in families.QUERY:
+        return "query" in units
+    return name in families.KEY and "key_value" in units
+
+
+def _counts(attention: nn.Module, core: str, shape: Shape) -> tuple[Count, ...]:
+    """The attributes that follow the number of heads."""
+    roles: list[tuple[Sequence[str], Role, int]] = [
+        (families.HEAD_COUNTS, "heads", shape.heads),
+        (families.KEY_VALUE_COUNTS, "key_value", shape.key_value_heads),
+        (families.GROUP_SIZES, "groups", shape.heads // shape.key_value_heads),
+        (families.WIDTHS, "width", shape.heads * shape.value_size),
+        (families.KEY_VALUE_WIDTHS, "key_value_width", shape.key_value_heads * shape.value_size),
+    ]
+    return tuple(
+        Count(core, name, role)
+        for names, role, expected in roles
+        for name in names
+        if type(vars(attention).get(name)) is int and vars(attention)[name] == expected
+    )

@@ -1,0 +1,158 @@
+"""Read from a forward pass's own code what it does after the output projection.
+
+An emptied block must answer in the form that its caller expects without running attention. The
+form stands in the last statements of `forward`; nearly all families write them in one of a few
+ways. Anything else is not guessed at.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+from headcount.heads.anatomy import Returns, Tail
+
+
+def read_tail(attention: nn.Module, output: str) -> Tail | None:
+    """How `attention` answers after its output projection, or None if its code is not plain.
+
+    Args:
+        attention: the module whose forward pass computes the attention.
+        output: name of its output projection; empty if the projection is somewhere else.
+    """
+    body = _forward_body(type(attention).forward)
+    if body is None or not isinstance(body[-1], ast.Return):
+        return None
+    after: list[str] = []
+    if output:
+        start = _projection_statement(body, output)
+        if start is None:
+            return None
+        after = [name for name in reversed(_self_calls(body[start])) if name != output]
+        for statement in body[start + 1 : -1]:
+            module = _applied_module(statement)
+            if module is not None:
+                after.append(module)
+            elif not _changes_no_output(statement):
+                return None
+    returns = _returned(body)
+    if returns is None or not all(_is_dropout(attention, name) for name in after):
+        return None
+    return Tail(returns, tuple(after))
+
+
+@cache
+def _forward_body(forward: Callable[..., Any]) -> list[ast.stmt] | None:
+    try:
+        source = textwrap.dedent(inspect.getsource(forward))
+    except (OSError, TypeError):
+        return None
+    function = ast.parse(source).body[0]
+    return function.body if isinstance(function, ast.FunctionDef) else None
+
+
+def _self_calls(node: ast.AST) -> list[str]:
+    return [
+        call.func.attr
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == "self"
+    ]
+
+
+def _projection_statement(body: list[ast.stmt], output: str) -> int | None:
+    uses = [i for i, statement in enumerate(body) if output in _self_calls(statement)]
+    # A projection called inside an if or a loop, or called twice, is not plain.
+    if len(uses) != 1 or not isinstance(body[uses[0]], ast.Assign | ast.Return):
+        return None
+    return uses[0]
+
+
+def _applied_module(statement: ast.stmt) -> str | None:
+    """The name in `x = self.name(x)`."""
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+        call = statement.value
+        calls = _self_calls(statement)
+        if len(calls) == 1 and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
+            return calls[0]
+    return None
+
+
+def _changes_no_output(statement: ast.stmt) -> bool:
+    """A functional dropout, the packing of a tuple, or weights that nobody asked for."""
+    code = ast.unparse(statement)
+    if isinstance(statement, ast.Assign):
+        value = ast.unparse(statement.value)
+        return code.startswith("outputs =") or value.startswith(
+            ("nn.functional.dropout(", "F.dropout(", "torch.nn.functional.dropout(")
+        )
+    return (
+        isinstance(statement, ast.If)
+        and "output_attentions" in ast.unparse(statement.test)
+        and all(
+            ast.unparse(inner).startswith("outputs =") or ast.unparse(inner).endswith("= None")
+            for inner in statement.body
+        )
+    )
+
+
+def _returned(body: list[ast.stmt]) -> Returns | None:
+    """The form of the last return, followed back to the tuple that a variable holds."""
+    last = body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    if isinstance(value, ast.Name):
+        held = [
+            node.value
+            for statement in body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == value.id
+        ]
+        tuples: list[ast.expr] = [
+            h for h in held if isinstance(h, ast.Tuple | ast.IfExp | ast.BinOp)
+        ]
+        if not tuples:
+            return "output"
+        if len(held) == 1 and isinstance(held[0], ast.Tuple):
+            value = held[0]
+        elif all("output_attentions" in code for code in _conditions(body, value.id)):
+            return "output[, weights]" if _shortest(tuples) == 1 else None
+        else:
+            return None
+    if isinstance(value, ast.Tuple):
+        second = ast.unparse(value.elts[1]) if len(value.elts) == 2 else ""
+        is_weights = any(word in second for word in ("None", "weights", "prob", "scores"))
+        return "output, weights" if is_weights else None
+    return "output" if isinstance(value, ast.Call) else None
+
+
+def _shortest(values: list[ast.expr]) -> int:
+    """Length of the shortest tuple among these: what is returned when no weights are asked for."""
+    tuples = [n for value in values for n in ast.walk(value) if isinstance(n, ast.Tuple)]
+    outer = [n.orelse for n in values if isinstance(n, ast.IfExp)]
+    plain = [n for n in (*values, *outer) if isinstance(n, ast.Tuple)]
+    return min((len(n.elts) for n in plain or tuples), default=0)
+
+
+def _conditions(body: list[ast.stmt], name: str) -> list[str]:
+    """The conditions under which the tuple called `name` gets its second element."""
+    found = []
+    for statement in body:
+        code = ast.unparse(statement)
+        if isinstance(statement, ast.Assign) and code.startswith(f"{name} ="):
+            if isinstance(statement.value, ast.IfExp):
+                found.append(ast.unparse(statement.value.test))
+        elif isinstance(statement, ast.If) and f"{name} =" in code:
+            found.append(ast.unparse(statement.test))
+    return found or ["unconditional"]
+
+
+def _is_dropout(attention: nn.Module, name: str) -> bool:
+    return isinstance(getattr(attention, name, None), nn.Dropout | nn.Identity)

@@ -1,0 +1,105 @@
+"""A block without heads: it computes no attention and adds the bias of its output projection.
+
+Residual path and normalisation lie around the block and stay. The cache is told of the tokens
+that passed, because `transformers` asks the first layer's cache for the length of the sequence.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.cache_utils import EncoderDecoderCache
+
+from headcount.heads import families
+from headcount.heads.anatomy import Anatomy, Tail
+from headcount.surgery.recast import own_class, recast
+
+
+def empty(attention: nn.Module, anatomy: Anatomy) -> None:
+    """Let a block whose last head is gone answer without attention."""
+    recast(attention, Emptied)
+    # The projection is outside where the home module is not the attention module itself.
+    output = "" if anatomy.core else anatomy.output
+    vars(attention).update(_emptied_tail=anatomy.tail, _emptied_output=output)
+
+
+class Emptied:
+    """The forward pass of a block without heads."""
+
+    _emptied_tail: Tail
+    _emptied_output: str
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer in the form in which the block's own class does."""
+        given = dict(zip(argument_names(type(self)), args, strict=False)) | kwargs
+        hidden = next(iter(given.values()))
+        note_tokens_in_cache(self, given, hidden)
+        output = hidden.new_zeros(*hidden.shape[:-1], 0)
+        if self._emptied_output:
+            output = bias_of(self.get_submodule(self._emptied_output), hidden)
+        tail = self._emptied_tail
+        residual = given[tail.residual] if tail.residual else None
+        for name in tail.after:
+            module = getattr(self, name)
+            if residual is not None and not isinstance(module, nn.Dropout):
+                output, residual = output + residual, None
+            output = module(output)
+        if residual is not None:
+            output = output + residual
+        if tail.returns == "output":
+            return output
+        if tail.returns == "output[, weights]" and not given.get("output_attentions"):
+            return (output,)
+        return output, empty_weights(self, given, hidden)
+
+
+def bias_of(projection: Any, hidden: Tensor) -> Tensor:
+    """What the output projection says when all its inputs are zero."""
+    bias = getattr(projection, "bias", None)
+    width = projection.weight.shape[0 if isinstance(projection, nn.Linear) else 1]
+    nothing = hidden.new_zeros(*hidden.shape[:-1], width)
+    return nothing if bias is None else nothing + bias
+
+
+def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) -> None:
+    """Store one zero per token, so that the cache knows how many have passed."""
+    cache_given = _first(given, families.CACHE_ARGUMENTS)
+    if cache_given is None or _first(given, families.SOURCE_ARGUMENTS) is not None:
+        return
+    if isinstance(cache_given, EncoderDecoderCache):
+        cache_given = cache_given.self_attention_cache
+    placeholder = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
+    position = {"cache_position": given.get("cache_position")}
+    cache_given.update(placeholder, placeholder, attention.layer_idx, position)
+
+
+def empty_weights(attention: Any, given: dict[str, Any], hidden: Tensor) -> Tensor | None:
+    """Attention weights of no heads, where the other blocks return theirs."""
+    implementation = getattr(getattr(attention, "config", None), "_attn_implementation", "eager")
+    if implementation not in (None, "eager") or hidden.dim() != 3:
+        return None
+    batch, queries, _ = hidden.shape
+    mask = _first(given, families.MASK_ARGUMENTS)
+    source = _first(given, families.SOURCE_ARGUMENTS)
+    keys = source.shape[1] if source is not None else queries
+    if isinstance(mask, Tensor) and mask.dim() == 4:
+        keys = mask.shape[-1]
+    return hidden.new_zeros(batch, 0, queries, keys)
+
+
+def _first(given: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((given[name] for name in names if given.get(name) is not None), None)
+
+
+def argument_names(cls: type[nn.Module]) -> tuple[str, ...]:
+    """Names of the arguments of the forward pass that a recast module was built with."""
+    return _parameters(own_class(cls).forward)
+
+
+@cache
+def _parameters(forward: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(name for name in inspect.signature(forward).parameters if name != "self")

@@ -1,0 +1,74 @@
+"""Families whose code insists on the original width: cut the rows, let zeros stand in for them.
+
+A removed head's queries, keys and values are zeros after their projections, and its columns are
+left out again before the output projection. The weights are really gone and the outputs exact;
+only the attention between the projections keeps its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.heads.anatomy import Anatomy, Part
+from headcount.surgery.hooks import hook_on
+
+Runs = tuple[tuple[int, int], ...]
+
+
+class SpreadRows:
+    """After a projection: put its values where they were, with zeros between them."""
+
+    runs: Runs
+    width: int
+
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        """The output at its original width."""
+        pieces, end, taken = [], 0, 0
+        for start, length in self.runs:
+            pieces.append(output.new_zeros(*output.shape[:-1], start - end))
+            pieces.append(output.narrow(-1, taken, length))
+            end, taken = start + length, taken + length
+        pieces.append(output.new_zeros(*output.shape[:-1], self.width - end))
+        return torch.cat(pieces, -1)
+
+
+class GatherColumns:
+    """Before the output projection: take the values of the kept heads."""
+
+    runs: Runs
+
+    def __call__(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The input, without the columns of removed heads."""
+        pieces = [args[0].narrow(-1, start, length) for start, length in self.runs]
+        kept = torch.cat(pieces, -1) if pieces else args[0].narrow(-1, 0, 0)
+        return (kept, *args[1:]), kwargs
+
+
+def pad_projections(home: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> None:
+    """Let the block's projections keep up the original width."""
+    for part in anatomy.parts:
+        runs, width = _runs(anatomy, part, kept)
+        projection = home.get_submodule(part.path)
+        if part.path == anatomy.output:
+            hook_on(projection, GatherColumns, before=True).runs = runs
+        else:
+            spread = hook_on(projection, SpreadRows, before=False)
+            spread.runs, spread.width = runs, width
+
+
+def _runs(anatomy: Anatomy, part: Part, kept: Sequence[int]) -> tuple[Runs, int]:
+    """Start and length of each run of kept rows in the original tensor, and its width."""
+    rows, width = anatomy.rows_to_keep(part, range(anatomy.num_heads), kept)
+    runs: list[tuple[int, int]] = []
+    for row in rows:
+        if runs and sum(runs[-1]) == row:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((row, 1))
+    return tuple(runs), width
