@@ -6,7 +6,7 @@ from headcount.gates import masked
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.surgery import Removal, remove_heads
+from headcount.surgery import Removal, prove_removal, remove_heads
 
 __version__ = "0.1.0"
 
@@ -19,5 +19,6 @@ __all__ = [
     "checkpoint",
     "find_heads",
     "masked",
+    "prove_removal",
     "remove_heads",
 ]

@@ -32,7 +32,7 @@ def remove(
         raise HeadcountError(f"{output} exists already; give a new folder for the output")
     from_file = HeadMask.load(mask) if mask is not None else None
     loaded = load_model(model)
-    kept = from_file or _without(find_heads(loaded), heads or "")
+    kept = _without(find_heads(loaded), heads or "") if from_file is None else from_file
     removal = remove_heads(loaded, kept)
     with new_folder(output) as folder:
         loaded.save_pretrained(folder)

@@ -101,7 +101,12 @@ def _walk(
 
 
 def _model_type(model: nn.Module) -> str:
-    return str(getattr(getattr(model, "config", None), "model_type", type(model).__name__))
+    # A wrapper such as DistributedDataParallel holds the model as its module.
+    for candidate in (model, getattr(model, "module", None)):
+        model_type = getattr(getattr(candidate, "config", None), "model_type", None)
+        if model_type:
+            return str(model_type)
+    return type(model).__name__
 
 
 def _names(model: nn.Module, found: Sequence[tuple[str, Anatomy]]) -> list[tuple[str, Kind, int]]:

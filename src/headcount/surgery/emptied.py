@@ -7,8 +7,6 @@ that passed, because `transformers` asks the first layer's cache for the length 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,9 +20,12 @@ from headcount.surgery.recast import own_class, recast
 def empty(attention: nn.Module, anatomy: Anatomy) -> None:
     """Let a block whose last head is gone answer without attention."""
     recast(attention, Emptied)
-    # The projection is outside where the home module is not the attention module itself.
-    output = "" if anatomy.core else anatomy.output
-    vars(attention).update(_emptied_tail=anatomy.tail, _emptied_output=output)
+    vars(attention).update(
+        _emptied_tail=anatomy.tail,
+        # The projection is outside where the home module is not the attention module itself.
+        _emptied_output="" if anatomy.core else anatomy.output,
+        _emptied_arguments=argument_names(attention),
+    )
 
 
 class Emptied:
@@ -32,10 +33,11 @@ class Emptied:
 
     _emptied_tail: Tail
     _emptied_output: str
+    _emptied_arguments: tuple[str, ...]
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer in the form in which the block's own class does."""
-        given = dict(zip(argument_names(type(self)), args, strict=False)) | kwargs
+        given = dict(zip(self._emptied_arguments, args, strict=False)) | kwargs
         hidden = next(iter(given.values()))
         note_tokens_in_cache(self, given, hidden)
         output = hidden.new_zeros(*hidden.shape[:-1], 0)
@@ -95,11 +97,7 @@ def _first(given: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((given[name] for name in names if given.get(name) is not None), None)
 
 
-def argument_names(cls: type[nn.Module]) -> tuple[str, ...]:
-    """Names of the arguments of the forward pass that a recast module was built with."""
-    return _parameters(own_class(cls).forward)
-
-
-@cache
-def _parameters(forward: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(name for name in inspect.signature(forward).parameters if name != "self")
+def argument_names(attention: nn.Module) -> tuple[str, ...]:
+    """Names of the arguments of the forward pass that a module was built with."""
+    parameters = inspect.signature(own_class(type(attention)).forward).parameters
+    return tuple(name for name in parameters if name != "self")

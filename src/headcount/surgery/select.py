@@ -53,6 +53,7 @@ def select_norm_outputs(home: nn.Module, anatomy: Anatomy, kept: Sequence[int]) 
 class SelectArguments:
     """Before the forward pass, cut arguments with a value per head down to the kept heads."""
 
+    names: tuple[str, ...]
     arguments: tuple[HeadArgument, ...]
     heads: tuple[int, ...]
     born: int
@@ -61,10 +62,9 @@ class SelectArguments:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments, cut down."""
-        names = argument_names(type(module))
         positional = list(args)
         for argument in self.arguments:
-            place = names.index(argument.name) if argument.name in names else len(positional)
+            place = self.names.index(argument.name)
             if isinstance(kwargs.get(argument.name), Tensor):
                 kwargs[argument.name] = self._select(kwargs[argument.name], argument)
             elif place < len(positional) and isinstance(positional[place], Tensor):
@@ -85,4 +85,5 @@ def select_arguments(attention: nn.Module, anatomy: Anatomy, kept: Sequence[int]
     if not anatomy.arguments:
         return
     hook = hook_on(attention, SelectArguments, before=True)
+    hook.names = argument_names(attention)
     hook.arguments, hook.heads, hook.born = anatomy.arguments, tuple(kept), anatomy.num_heads

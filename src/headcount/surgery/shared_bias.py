@@ -6,9 +6,8 @@ A pruned block takes the columns of its own heads and hands the whole bias on.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -24,11 +23,33 @@ from headcount.surgery.recast import own_class, recast
 from headcount.surgery.select import take_heads
 
 
+@dataclass(frozen=True)
+class Style:
+    """How this version of transformers writes its T5 attention."""
+
+    mask_in_bias: bool
+    weights_on_request: bool
+    takes_cache_position: bool
+
+
+def _style(cls: Any) -> Style:
+    source = inspect.getsource(cls.forward)
+    return Style(
+        mask_in_bias="position_bias = position_bias + " in source,
+        weights_on_request="if output_attentions" in source,
+        takes_cache_position="cache_position" in inspect.signature(cls.compute_bias).parameters,
+    )
+
+
 def share_whole_bias(attention: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> None:
     """Let a T5 block with these heads left take part in the sharing of the bias."""
     recast(attention, SharesBias)
     vars(attention).update(
-        _bias_heads=tuple(kept), _bias_born=anatomy.num_heads, _bias_output=anatomy.output
+        _bias_heads=tuple(kept),
+        _bias_born=anatomy.num_heads,
+        _bias_output=anatomy.output,
+        _bias_arguments=argument_names(attention),
+        _bias_style=_style(own_class(type(attention))),
     )
 
 
@@ -38,6 +59,8 @@ class SharesBias:
     _bias_heads: tuple[int, ...]
     _bias_born: int
     _bias_output: str
+    _bias_arguments: tuple[str, ...]
+    _bias_style: Style
 
     def compute_bias(self: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The columns of this block's heads; the whole bias is kept for the blocks after it."""
@@ -47,7 +70,7 @@ class SharesBias:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Attend with the bias of the own heads, and return the bias of all."""
-        given = dict(zip(argument_names(type(self)), args, strict=False)) | kwargs
+        given = dict(zip(self._bias_arguments, args, strict=False)) | kwargs
         if not self._bias_heads:
             return self._answer_without_heads(given)
         shared = given.get("position_bias")
@@ -70,7 +93,7 @@ class SharesBias:
             shared = self._bias_for_others(given, hidden)
         note_tokens_in_cache(self, given, hidden)
         output = bias_of(self.get_submodule(self._bias_output), hidden)
-        if _style(self).weights_on_request and not given.get("output_attentions"):
+        if self._bias_style.weights_on_request and not given.get("output_attentions"):
             return output, shared
         return output, shared, empty_weights(self, given, hidden)
 
@@ -82,7 +105,7 @@ class SharesBias:
         keys = keys if mask is None else mask.shape[-1]
         if not self.has_relative_attention_bias:
             return with_mask(self, hidden.new_zeros(1, 1, queries, keys), given)
-        if _style(self).takes_cache_position:
+        if self._bias_style.takes_cache_position:
             place = {"cache_position": given.get("cache_position")}
             rows = given.get("query_length") or past + queries
         else:
@@ -95,30 +118,6 @@ class SharesBias:
 def with_mask(attention: Any, bias: Tensor, given: dict[str, Any]) -> Tensor:
     """Earlier versions of transformers hand the mask on inside the bias."""
     mask: Tensor | None = given.get("mask")
-    if mask is None or not _style(attention).mask_in_bias:
+    if mask is None or not attention._bias_style.mask_in_bias:
         return bias
     return bias + mask[:, :, :, : bias.shape[-1]]
-
-
-@dataclass(frozen=True)
-class _Style:
-    """How this version of transformers writes its T5 attention."""
-
-    mask_in_bias: bool
-    weights_on_request: bool
-    takes_cache_position: bool
-
-
-def _style(attention: Any) -> _Style:
-    cls: Any = own_class(type(attention))
-    return _read_style(cls.forward, cls.compute_bias)
-
-
-@cache
-def _read_style(forward: Callable[..., Any], compute_bias: Callable[..., Any]) -> _Style:
-    source = inspect.getsource(forward)
-    return _Style(
-        mask_in_bias="position_bias = position_bias + " in source,
-        weights_on_request="if output_attentions" in source,
-        takes_cache_position="cache_position" in inspect.signature(compute_bias).parameters,
-    )

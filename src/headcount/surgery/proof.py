@@ -1,0 +1,81 @@
+"""Prove on a model's own inputs that removing heads does what masking them does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.gates import masked
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.surgery.remove import remove_heads
+
+_CACHES = ("past_key_values", "cache_params", "mems", "state")
+
+
+def prove_removal(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    mask: HeadMask | None = None,
+    tolerance: float = 1e-5,
+) -> float:
+    """Cut a copy of the model and compare it with the masked original.
+
+    headcount cuts only what it understands, and is tested on every family it claims. For a model
+    of your own making, this is the proof.
+
+    Args:
+        model: the model, in evaluation mode; it is not changed.
+        inputs: the keyword arguments of one forward pass.
+        mask: the heads to keep; a random half of them if left out.
+        tolerance: the largest difference that is accepted, in the unit of the outputs. Raise it
+            for a model in half precision.
+
+    Returns:
+        The largest absolute difference between the outputs.
+
+    Raises:
+        HeadcountError: the outputs differ by more.
+    """
+    if mask is None:
+        mask = HeadMask.random(find_heads(model), 0.5)
+    with torch.no_grad():
+        with masked(model, mask):
+            expected = list(_floats(model(**inputs)))
+        small = copy.deepcopy(model)
+        remove_heads(small, mask)
+        found = list(_floats(small(**inputs)))
+    if [t.shape for t in expected] != [t.shape for t in found]:
+        raise HeadcountError("the cut model gives outputs of other shapes than the masked one")
+    difference = max(
+        (_difference(*pair) for pair in zip(expected, found, strict=True)), default=0.0
+    )
+    if not difference <= tolerance:
+        raise HeadcountError(
+            f"the cut model differs from the masked one by {difference:.2e}, more than "
+            f"{tolerance:.0e}; its attention is not what headcount takes it for"
+        )
+    return difference
+
+
+def _difference(expected: Tensor, found: Tensor) -> float:
+    return float((expected - found).abs().max()) if expected.numel() else 0.0
+
+
+def _floats(output: Any) -> Iterator[Tensor]:
+    """All floating point tensors of a model's output, caches left out."""
+    if isinstance(output, Tensor):
+        if output.is_floating_point():
+            yield output
+    elif isinstance(output, Mapping):
+        for name, value in output.items():
+            if name not in _CACHES:
+                yield from _floats(value)
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from _floats(value)
