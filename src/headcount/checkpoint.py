@@ -110,11 +110,13 @@ class HeadcountLoader(HfQuantizer):
         return True
 
 
-def _read_version_4(original: Any) -> Any:
-    """Let models pruned by transformers v4 load: turn `pruned_heads` into our entry.
+# Two decisions of `from_pretrained` have no extension point; both are met where it makes them.
 
-    transformers v5 keeps the `pruned_heads` of an old `config.json` but does nothing with them, and
-    there is no extension point for it; this function is where it decides what to do before loading.
+
+def _see_version_4(original: Any) -> Any:
+    """Let models pruned by transformers v4 load: turn their `pruned_heads` into our entry.
+
+    transformers v5 keeps the `pruned_heads` of an old `config.json` but does nothing with them.
     """
 
     @functools.wraps(original)
@@ -130,4 +132,22 @@ def _read_version_4(original: Any) -> Any:
     return get_hf_quantizer
 
 
-vars(modeling_utils)["get_hf_quantizer"] = _read_version_4(vars(modeling_utils)["get_hf_quantizer"])
+def _load_as_unquantised(original: Any) -> Any:
+    """Let the weights of a pruned model be read as those of any other.
+
+    transformers accepts weights of any shape when a model is quantised. A pruned one is not, and
+    must have exactly the shapes that its kept heads say.
+    """
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, hf_quantizer: Any = None, **kwargs: Any) -> None:
+        own = isinstance(hf_quantizer, HeadcountLoader)
+        original(self, *args, hf_quantizer=None if own else hf_quantizer, **kwargs)
+
+    return init
+
+
+_seams = vars(modeling_utils)
+_seams["get_hf_quantizer"] = _see_version_4(_seams["get_hf_quantizer"])
+LoadStateDictConfig = _seams["LoadStateDictConfig"]
+LoadStateDictConfig.__init__ = _load_as_unquantised(LoadStateDictConfig.__init__)

@@ -108,14 +108,13 @@ class Anatomy:
         wide_norms: normalisations across all heads, with the unit they run over. Their input stays
             whole and the kept heads are taken from their output.
         arguments: arguments with a value per head.
-        tail: how an emptied block answers; None where the family's own code copes with no heads.
+        tail: how an emptied block answers; None where its code is not plain enough to tell.
         shares_bias: the block hands a position bias of all heads on to later blocks (T5).
         dispatches: keys and values pass through a registered attention function, after the cache.
         reads_config: the forward pass takes the number of heads from its configuration.
         uneven_groups: queries of one key-value head may be fewer than those of another.
         padded: the forward pass insists on the original width. The rows are cut, and zeros stand
             in for them between the projections.
-        can_be_emptied: the block still runs when it has no heads left.
     """
 
     core: str
@@ -134,7 +133,6 @@ class Anatomy:
     reads_config: bool = False
     uneven_groups: bool = True
     padded: bool = False
-    can_be_emptied: bool = True
 
     @property
     def group_size(self) -> int:

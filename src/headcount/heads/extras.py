@@ -29,7 +29,7 @@ def explain_extras(
         output: path of the output projection.
     """
     known = {*families.QUERY, *families.KEY, *families.VALUE, *families.STACKED_KEY_VALUE}
-    known |= {*families.STACKED, *families.INTERLEAVED, output.split(".")[0]}
+    known |= {*families.STACKED, *families.INTERLEAVED, family.interleaved, output.split(".")[0]}
     known |= {*families.SHARED_BY_HEADS, *family.harmless, *families.LATENT}
     if find_child(attention, families.LATENT) is not None:
         known |= set(families.LATENT_NEIGHBOURS)
@@ -51,7 +51,8 @@ def explain_extras(
         elif not _is_norm_of_size(child, shape.key_size):
             raise NotUnderstoodError(f"nothing is known of its submodule {name}")
     for name, tensor in attention.named_parameters(recurse=False):
-        if name in (*families.SHARED_BY_HEADS, *family.harmless):
+        shared = name in families.SHARED_BY_HEADS and tensor.shape[-1] == shape.key_size
+        if shared or name in family.harmless:
             continue
         if name in (*families.ROWS_PER_HEAD, *families.COLUMNS_PER_HEAD, *family.rows):
             if family.padded:

@@ -33,7 +33,7 @@ OUTPUT_NEXT_DOOR = ("output.dense", "output", "dense", "out_proj", "proj")
 # q, k and v in one projection: all queries, then all keys, then all values …
 STACKED = ("qkv", "qkv_proj", "Wqkv", "c_attn", "att_proj")
 # … or the query, key and value of one head after those of another.
-INTERLEAVED = ("query_key_value", "in_proj")
+INTERLEAVED = ("query_key_value",)
 # Multi-head latent attention: keys and values of all heads are unfolded from one latent vector.
 LATENT = ("kv_b_proj",)
 LATENT_NEIGHBOURS = (
@@ -52,8 +52,9 @@ GROUP_SIZES = ("num_key_value_groups", "n_rep", "num_kv_groups")
 # Widths that a forward pass may use to fold the heads back together.
 WIDTHS = (
     "all_head_size", "inner_dim", "embed_dim", "hidden_size", "d_model", "dim", "split_size",
-    "n_embd", "query_size", "internal_dim", "dim_attn", "embedding_size",
+    "n_embd", "query_size", "internal_dim", "dim_attn", "embedding_size", "head_size",
 )  # fmt: skip
+QUERY_WIDTHS = ("q_dim",)
 KEY_VALUE_WIDTHS = ("kv_dim",)
 
 # Tensors with values per head besides q, k, v and o: rows per head, or columns per head.
@@ -66,7 +67,7 @@ COLUMNS_PER_HEAD = ("relative_position_bias_table",)
 # A tensor whose last dimension is the head size and that all heads share.
 SHARED_BY_HEADS = (
     "rel_pos_h", "rel_pos_w", "rel_pos_emb", "distance_embedding", "per_dim_scale", "emb_rel_k",
-    "emb_rel_v",
+    "emb_rel_v", "scaling",
 )  # fmt: skip
 QUERY_NORMS = ("q_norm", "query_norm", "q_layernorm", "query_layernorm", "q_layer_norm", "norm_q")
 KEY_NORMS = ("k_norm", "key_norm", "k_layernorm", "key_layernorm", "k_layer_norm", "norm_k")
@@ -74,6 +75,7 @@ VALUE_NORMS = ("v_norm", "value_norm")
 
 # Arguments of a forward pass by which a block gets its cache, its mask and its keys' source.
 CACHE_ARGUMENTS = ("past_key_values", "past_key_value", "layer_past")
+LAYER_NUMBERS = ("layer_idx", "layer_id")
 MASK_ARGUMENTS = ("attention_mask", "mask", "causal_mask")
 SOURCE_ARGUMENTS = ("key_value_states", "encoder_hidden_states", "context")
 CROSS_NAMES = ("crossattention", "encoder_attn", "encdecattention", "cross_attn", "cross_attention")
@@ -88,6 +90,7 @@ class Family:
         tail: how an emptied block answers, where its code is not of the plain kind.
         query_copies: blocks of head size that one head has in the query projection (a query and a
             gate of the same size).
+        interleaved: the fused projection of this class, with q, k, v of one head after another's.
         slices: a fused projection holds the q, v, k of so many slices of the heads in turn.
         shares_bias: the first block computes a bias of all heads and hands it to the others.
         columns: submodules or parameters of this class with a column per head.
@@ -95,20 +98,19 @@ class Family:
         padded: its code insists on the original width; see `surgery.padded`.
         harmless: submodules and parameters that act on the stream of hidden states, before q, k
             and v or after o, and so have no values per head.
-        runs_without_heads: the class's own code copes with zero heads.
         refused: why blocks of this class are not understood.
     """
 
     arguments: tuple[HeadArgument, ...] = ()
     tail: Tail | None = None
     query_copies: int = 1
+    interleaved: str = ""
     slices: int = 1
     shares_bias: bool = False
     columns: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     padded: bool = False
     harmless: tuple[str, ...] = ()
-    runs_without_heads: bool = False
     refused: str = ""
 
 
@@ -123,10 +125,13 @@ FAMILIES: dict[str, Family] = {
         tail=Tail("output, weights", ("output_dropout", "LayerNorm"), residual="hidden_states"),
         harmless=("LayerNorm",),
     ),
+    "AutoformerAttention": Family(refused="its heads choose the lags together"),
+    "Blip2Attention": PADDED,
     "BlipAttention": PADDED,
     "BloomAttention": Family(arguments=(ALIBI,), tail=Tail("output, weights", residual="residual")),
     "CodeGenAttention": Family(padded=True, slices=4),
     "CpmAntAttention": PADDED,
+    "DabDetrAttention": PADDED,
     "EomtAttention": MASK_PER_HEAD,
     "EomtDinov3Attention": MASK_PER_HEAD,
     "FalconAttention": PADDED,
@@ -139,7 +144,14 @@ FAMILIES: dict[str, Family] = {
     "GraniteSpeechConformerAttention": Family(harmless=("pre_norm",)),
     "GraniteSpeechPlusConformerAttention": Family(harmless=("pre_norm",)),
     "GroupViTAttention": PADDED,
+    "InstructBlipAttention": PADDED,
+    "InstructBlipVideoAttention": PADDED,
     "LEDDecoderAttention": PADDED,
+    "LSHSelfAttention": Family(refused="it shares queries and keys and sorts tokens by hashes"),
+    "LayoutLMv3SelfAttention": Family(
+        arguments=(HeadArgument("rel_pos", dim=1), HeadArgument("rel_2d_pos", dim=1))
+    ),
+    "LocalSelfAttention": Family(refused="it attends in chunks that hashed attention has sorted"),
     "LongT5Attention": SHARED_BIAS,
     "LongT5LocalAttention": Family(padded=True, harmless=("relative_attention_bias",)),
     "LongT5TransientGlobalAttention": Family(
@@ -156,12 +168,18 @@ FAMILIES: dict[str, Family] = {
     "LukeSelfAttention": Family(rows=("w2e_query", "e2w_query", "e2e_query")),
     "MPNetSelfAttention": Family(arguments=(HeadArgument("position_bias", dim=1),)),
     "MT5Attention": SHARED_BIAS,
+    "Mask2FormerAttention": PADDED,
     "MgpstrAttention": PADDED,
     "MptAttention": PADDED,
     "NystromformerSelfAttention": Family(padded=True, harmless=("conv",)),
+    "OneFormerAttention": PADDED,
+    "PPOCRV5MobileRecAttention": PADDED,
     "PPOCRV5ServerRecAttention": PADDED,
+    "PPOCRV6SmallRecAttention": PADDED,
     "PegasusXAttention": PADDED,
     "PegasusXGlobalLocalAttention": PADDED,
+    "PerceiverSelfAttention": Family(harmless=("layernorm1", "layernorm2")),
+    "Pix2StructTextAttention": SHARED_BIAS,
     "Pop2PianoAttention": SHARED_BIAS,
     "ProphetNetAttention": PADDED,
     "PvtEfficientSelfAttention": Family(harmless=("sequence_reduction", "layer_norm")),
@@ -169,18 +187,22 @@ FAMILIES: dict[str, Family] = {
     "Qwen3NextAttention": QUERY_AND_GATE,
     "Qwen3_5Attention": QUERY_AND_GATE,
     "Qwen3_5MoeAttention": QUERY_AND_GATE,
-    "Qwen4ExpAttention": QUERY_AND_GATE,
+    "Qwen4ExpTextAttention": QUERY_AND_GATE,
     "Sam3Attention": MASK_PER_HEAD,
+    "Sam3LiteTextAttention": MASK_PER_HEAD,
     "SegformerAttention": Family(harmless=("sequence_reduction",)),
     "SwitchTransformersAttention": SHARED_BIAS,
     "Swin2SRSelfAttention": Family(padded=True, harmless=("continuous_position_bias_mlp",)),
     "Swinv2SelfAttention": Family(padded=True, harmless=("continuous_position_bias_mlp",)),
     "T5Attention": SHARED_BIAS,
+    "TableTransformerAttention": PADDED,
     "TimesformerSelfAttention": PADDED,
     "TrOCRAttention": PADDED,
     "UMT5Attention": Family(columns=("relative_attention_bias",)),
     "UdopAttention": SHARED_BIAS,
-    "modeling_deberta.DisentangledSelfAttention": Family(rows=("q_bias", "v_bias")),
+    "modeling_deberta.DisentangledSelfAttention": Family(
+        interleaved="in_proj", rows=("q_bias", "v_bias")
+    ),
     "modeling_fsmt.Attention": PADDED,
 }
 PLAIN = Family()

@@ -18,6 +18,8 @@ from headcount.heads.families import CROSS_NAMES
 from headcount.heads.recognise import recognise
 from headcount.heads.remains import remains_of
 
+Found = tuple[str, Anatomy, tuple[int, ...]]
+
 
 def find_heads(model: nn.Module) -> HeadMap:
     """Find every attention head of a model.
@@ -72,10 +74,8 @@ def _refuse_without_blocks(model: nn.Module, left_alone: Sequence[LeftAlone]) ->
     )
 
 
-def _walk(
-    model: nn.Module,
-) -> tuple[list[tuple[str, Anatomy, tuple[int, ...]]], list[LeftAlone]]:
-    found: list[tuple[str, Anatomy, tuple[int, ...]]] = []
+def _walk(model: nn.Module) -> tuple[list[Found], list[LeftAlone]]:
+    found: list[Found] = []
     left_alone: list[LeftAlone] = []
     settled: list[str] = []
     suspects: list[str] = []
@@ -93,11 +93,32 @@ def _walk(
             settled.append(path)
         elif "Attention" in type(module).__name__ and any(True for _ in module.parameters()):
             suspects.append(path)
+    found, shared = _without_shared_weights(model, found)
+    left_alone += shared
     for path in suspects:
         if not any(home == path or home.startswith(f"{path}.") for home in settled):
             left_alone.append(LeftAlone(path, "its projections have no names that are known"))
             settled.append(path)
     return found, left_alone
+
+
+def _without_shared_weights(
+    model: nn.Module, found: list[Found]
+) -> tuple[list[Found], list[LeftAlone]]:
+    """Set aside blocks that hold the same weights in different modules.
+
+    One module that several layers call (ALBERT) is one block; two modules with tied weights would
+    have to lose the same heads, which a mask does not promise.
+    """
+    owners: dict[int, list[Found]] = {}
+    for block in found:
+        path, anatomy, _ = block
+        projection = model.get_submodule(path).get_submodule(anatomy.output)
+        owners.setdefault(id(projection.weight), []).append(block)
+    shared = [block for blocks in owners.values() if len(blocks) > 1 for block in blocks]
+    reason = "its weights are tied to those of another attention module"
+    alone = [LeftAlone(path, reason) for path, _, _ in shared]
+    return [block for block in found if block not in shared], alone
 
 
 def _model_type(model: nn.Module) -> str:

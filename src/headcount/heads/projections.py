@@ -11,7 +11,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headcount.heads import families
 from headcount.heads.anatomy import Part, Segment
-from headcount.heads.families import Family
+from headcount.heads.families import Family, family_of
 
 
 class NotUnderstoodError(Exception):
@@ -31,7 +31,7 @@ class Shape:
 def find_child(module: nn.Module, names: Sequence[str]) -> str | None:
     """The first of these names that is a projection of `module`, or a wrapper around one."""
     for name in names:
-        child = getattr(module, name, None)
+        child = getattr(module, name, None) if name else None
         if isinstance(child, nn.Linear | Conv1D):
             return name
         if isinstance(child, nn.Module) and isinstance(getattr(child, "linear", None), nn.Linear):
@@ -43,6 +43,8 @@ def has_projections(module: nn.Module) -> bool:
     """Whether a module holds queries, keys and values under names that are known."""
     has_query = find_child(module, families.QUERY) is not None
     has_key = find_child(module, families.KEY) is not None
+    if find_child(module, (family_of(module).interleaved,)) is not None:
+        return True
     beside = (*families.STACKED_KEY_VALUE, *families.LATENT)
     if has_query and (has_key or find_child(module, beside) is not None):
         return True
@@ -118,7 +120,7 @@ def projections(
         if latent is not None:
             return _latent(attention, prefix, query, latent)
         raise NotUnderstoodError("it has queries but no keys and values of its own")
-    fused = find_child(attention, (*families.STACKED, *families.INTERLEAVED))
+    fused = find_child(attention, (family.interleaved, *families.STACKED, *families.INTERLEAVED))
     if fused is None:
         raise NotUnderstoodError("it has neither separate q, k, v nor one fused projection")
     return _fused(attention, prefix, fused, family)
@@ -197,7 +199,7 @@ def _fused(
         raise NotUnderstoodError(f"{name} has {rows} rows, which do not divide among {heads} heads")
     if family.slices > 1:
         segments = _sliced(heads, family.slices, size)
-    elif name in families.INTERLEAVED:
+    elif name in (*families.INTERLEAVED, family.interleaved):
         segments = _interleaved(heads, key_value_heads, size)
     else:
         segments = (Segment("query", size), Segment("key_value", size), Segment("key_value", size))

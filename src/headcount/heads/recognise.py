@@ -114,10 +114,6 @@ def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
         reads_config=_reads_counts_from_config(source),
         uneven_groups=len(qkv) == 3 or family.padded or dispatches,
         padded=family.padded,
-        can_be_emptied=tail is not None
-        or family.shares_bias
-        or family.runs_without_heads
-        or family.padded,
     )
 
 
@@ -155,6 +151,7 @@ def _counts(attention: nn.Module, core: str, shape: Shape) -> tuple[Count, ...]:
         (families.KEY_VALUE_COUNTS, "key_value", shape.key_value_heads),
         (families.GROUP_SIZES, "groups", shape.heads // shape.key_value_heads),
         (families.WIDTHS, "width", shape.heads * shape.value_size),
+        (families.QUERY_WIDTHS, "query_width", shape.heads * shape.key_size),
         (families.KEY_VALUE_WIDTHS, "key_value_width", shape.key_value_heads * shape.value_size),
     ]
     return tuple(

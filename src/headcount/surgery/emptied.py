@@ -76,7 +76,8 @@ def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) 
         cache_given = cache_given.self_attention_cache
     placeholder = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
     position = {"cache_position": given.get("cache_position")}
-    cache_given.update(placeholder, placeholder, attention.layer_idx, position)
+    layer = next(getattr(attention, n) for n in families.LAYER_NUMBERS if hasattr(attention, n))
+    cache_given.update(placeholder, placeholder, layer, position)
 
 
 def empty_weights(attention: Any, given: dict[str, Any], hidden: Tensor) -> Tensor | None:

@@ -2,7 +2,8 @@
 
 A removed head's queries, keys and values are zeros after their projections, and its columns are
 left out again before the output projection. The weights are really gone and the outputs exact;
-only the attention between the projections keeps its cost.
+only the attention between the projections keeps its cost. A block that loses its last head, and
+whose code is not plain enough to be answered for, is treated in the same way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from headcount.heads.anatomy import Anatomy, Part
 from headcount.surgery.hooks import hook_on
@@ -50,11 +52,22 @@ class GatherColumns:
         return (kept, *args[1:]), kwargs
 
 
-def pad_projections(home: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> None:
-    """Let the block's projections keep up the original width."""
+def pad_projections(
+    home: nn.Module, anatomy: Anatomy, present: Sequence[int], kept: Sequence[int]
+) -> None:
+    """Let the block's projections keep up the width of the heads that are present.
+
+    Args:
+        home: the block's home module.
+        anatomy: its anatomy.
+        present: the heads that the forward pass goes on counting.
+        kept: the heads whose rows are there.
+    """
     for part in anatomy.parts:
-        runs, width = _runs(anatomy, part, kept)
         projection = home.get_submodule(part.path)
+        if not is_projection(projection):
+            continue
+        runs, width = _runs(anatomy, part, present, kept)
         if part.path == anatomy.output:
             hook_on(projection, GatherColumns, before=True).runs = runs
         else:
@@ -62,9 +75,16 @@ def pad_projections(home: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> N
             spread.runs, spread.width = runs, width
 
 
-def _runs(anatomy: Anatomy, part: Part, kept: Sequence[int]) -> tuple[Runs, int]:
-    """Start and length of each run of kept rows in the original tensor, and its width."""
-    rows, width = anatomy.rows_to_keep(part, range(anatomy.num_heads), kept)
+def is_projection(module: nn.Module) -> bool:
+    """Whether a part's module is called as a projection, so that its output can be padded."""
+    return isinstance(module, nn.Linear | Conv1D)
+
+
+def _runs(
+    anatomy: Anatomy, part: Part, present: Sequence[int], kept: Sequence[int]
+) -> tuple[Runs, int]:
+    """Start and length of each run of kept rows among those present, and their full width."""
+    rows, width = anatomy.rows_to_keep(part, present, kept)
     runs: list[tuple[int, int]] = []
     for row in rows:
         if runs and sum(runs[-1]) == row:

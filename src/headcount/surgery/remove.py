@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from headcount.errors import HeadcountError
-from headcount.heads.anatomy import Anatomy
+from headcount.heads.anatomy import Anatomy, Part
 from headcount.heads.blocks import AttentionBlock
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
@@ -15,7 +16,7 @@ from headcount.heads.remains import Remains, remember
 from headcount.surgery.counts import update_counts
 from headcount.surgery.emptied import empty
 from headcount.surgery.grouped import serve_uneven_groups
-from headcount.surgery.padded import pad_projections
+from headcount.surgery.padded import is_projection, pad_projections
 from headcount.surgery.resize import keep_rows
 from headcount.surgery.select import select_arguments, select_norm_outputs
 from headcount.surgery.shared_bias import share_whole_bias
@@ -51,8 +52,8 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
         mask: the heads to keep.
 
     Raises:
-        HeadcountError: the mask is for another model, or it leaves a block in a state that its
-            code cannot run. The model is then untouched.
+        HeadcountError: the mask is for another model, or it divides a block's groups in a way
+            that its code cannot run. The model is then untouched.
     """
     heads = find_heads(model)
     mask.refuse_other_model(heads)
@@ -75,11 +76,6 @@ def count_parameters(model: nn.Module) -> int:
 
 def _refuse_impossible(block: AttentionBlock, kept: tuple[int, ...]) -> None:
     anatomy = block.anatomy
-    if not kept and block.heads and not anatomy.can_be_emptied:
-        raise HeadcountError(
-            f"{block.name} ({block.path}) cannot live without a head: its code does more after "
-            "the attention than headcount understands; keep at least one of its heads"
-        )
     sizes = {
         sum(head // anatomy.group_size == kv for head in kept)
         for kv in anatomy.key_value_heads(kept)
@@ -93,18 +89,31 @@ def _refuse_impossible(block: AttentionBlock, kept: tuple[int, ...]) -> None:
 
 def _cut(model: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None:
     home, anatomy = model.get_submodule(block.path), block.anatomy
-    for part in anatomy.parts:
-        if part.whole and kept:
-            continue
-        rows, now = anatomy.rows_to_keep(part, _rows_present(block, part.whole), kept)
-        keep_rows(home.get_submodule(part.path), part.tensors, rows, now)
-    if anatomy.padded:
-        pad_projections(home, anatomy, kept)
-    else:
+    attention = home.get_submodule(anatomy.core)
+    if kept and not anatomy.padded:
+        _keep_parts(home, block, kept, [part for part in anatomy.parts if not part.whole])
         _adapt(home, anatomy, kept)
-    if not kept and anatomy.tail is not None:
-        empty(home.get_submodule(anatomy.core), anatomy)
+    elif not kept and (anatomy.tail is not None or anatomy.shares_bias):
+        _keep_parts(home, block, kept, anatomy.parts)
+        if anatomy.tail is not None:
+            empty(attention, anatomy)
+        else:
+            share_whole_bias(attention, anatomy, kept)
+    else:
+        projections = [p for p in anatomy.parts if is_projection(home.get_submodule(p.path))]
+        _keep_parts(home, block, kept, projections)
+        counted = range(block.born) if anatomy.padded else block.heads
+        pad_projections(home, anatomy, counted, kept)
     remember(home, Remains(anatomy, kept))
+
+
+def _keep_parts(
+    home: nn.Module, block: AttentionBlock, kept: tuple[int, ...], parts: Sequence[Part]
+) -> None:
+    for part in parts:
+        present = tuple(range(block.born)) if part.whole else block.heads
+        rows, now = block.anatomy.rows_to_keep(part, present, kept)
+        keep_rows(home.get_submodule(part.path), part.tensors, rows, now)
 
 
 def _adapt(home: nn.Module, anatomy: Anatomy, kept: tuple[int, ...]) -> None:
@@ -115,12 +124,7 @@ def _adapt(home: nn.Module, anatomy: Anatomy, kept: tuple[int, ...]) -> None:
     select_arguments(attention, anatomy, kept)
     if anatomy.shares_bias:
         share_whole_bias(attention, anatomy, kept)
-    if kept:
-        serve_uneven_groups(home, anatomy, kept)
-
-
-def _rows_present(block: AttentionBlock, whole: bool) -> tuple[int, ...]:
-    return tuple(range(block.born)) if whole else block.heads
+    serve_uneven_groups(home, anatomy, kept)
 
 
 def note_kept_heads(model: nn.Module, mask: HeadMask) -> None:

@@ -58,5 +58,3 @@ def _state_sizes(module: nn.Module) -> None:
         module.nx, module.nf = module.weight.shape
     elif isinstance(module, nn.Embedding):
         module.num_embeddings, module.embedding_dim = module.weight.shape
-    elif isinstance(module, nn.LayerNorm):
-        module.normalized_shape = tuple(module.weight.shape)

@@ -42,8 +42,6 @@ class SelectNormOutputs:
 
 def select_norm_outputs(home: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> None:
     """Let the block's wide norms pass on the kept heads only."""
-    if not kept:
-        return
     for path, unit in anatomy.wide_norms:
         hook = hook_on(home.get_submodule(path), SelectNormOutputs, before=False)
         hook.size = anatomy.key_size

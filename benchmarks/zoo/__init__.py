@@ -1,0 +1,1 @@
+"""Tiny, randomly initialised models of every class that `transformers` registers."""
