@@ -15,7 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.anatomy import Anatomy
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind, LeftAlone
 from headcount.heads.families import CROSS_NAMES
-from headcount.heads.recognise import recognise
+from headcount.heads.recognise import recognise, why_not_recognised
 from headcount.heads.remains import remains_of
 
 Found = tuple[str, Anatomy, tuple[int, ...]]
@@ -97,7 +97,7 @@ def _walk(model: nn.Module) -> tuple[list[Found], list[LeftAlone]]:
     left_alone += shared
     for path in suspects:
         if not any(home == path or home.startswith(f"{path}.") for home in settled):
-            left_alone.append(LeftAlone(path, "its projections have no names that are known"))
+            left_alone.append(LeftAlone(path, why_not_recognised(model.get_submodule(path))))
             settled.append(path)
     return found, left_alone
 

@@ -50,6 +50,15 @@ def recognise(home: nn.Module, path: str) -> Anatomy | LeftAlone | None:
     return None
 
 
+def why_not_recognised(attention: nn.Module) -> str:
+    """Why a module that calls itself attention has no anatomy."""
+    for name in (*families.QUERY, *families.STACKED, *families.INTERLEAVED):
+        child = getattr(attention, name, None)
+        if isinstance(child, nn.Module) and find_child(attention, (name,)) is None:
+            return f"its {name} is a {type(child).__name__}, expected a Linear or Conv1D"
+    return "its projections have no names that are known"
+
+
 def _output_path(home: nn.Module, core: str) -> str | None:
     """The output projection: inside the attention module, or next door to it."""
     attention = home.get_submodule(core)

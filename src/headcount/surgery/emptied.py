@@ -38,7 +38,7 @@ class Emptied:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Answer in the form in which the block's own class does."""
         given = dict(zip(self._emptied_arguments, args, strict=False)) | kwargs
-        hidden = next(iter(given.values()))
+        hidden = given[self._emptied_arguments[0]]
         note_tokens_in_cache(self, given, hidden)
         output = hidden.new_zeros(*hidden.shape[:-1], 0)
         if self._emptied_output:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -24,7 +24,7 @@ from headcount.surgery.shared_bias import share_whole_bias
 
 @dataclass(frozen=True)
 class Removal:
-    """What a call of `remove_heads` took away.
+    """What a call of `remove_heads` took away; iterates over the names of the heads that went.
 
     Attributes:
         removed: names of the heads that went.
@@ -37,6 +37,12 @@ class Removal:
     kept: HeadMask
     parameters_before: int
     parameters_after: int
+
+    def __len__(self) -> int:
+        return len(self.removed)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.removed)
 
 
 def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
