@@ -53,6 +53,7 @@ GROUP_SIZES = ("num_key_value_groups", "n_rep", "num_kv_groups")
 WIDTHS = (
     "all_head_size", "inner_dim", "embed_dim", "hidden_size", "d_model", "dim", "split_size",
     "n_embd", "query_size", "internal_dim", "dim_attn", "embedding_size", "head_size",
+    "hidden_size_output",
 )  # fmt: skip
 QUERY_WIDTHS = ("q_dim",)
 KEY_VALUE_WIDTHS = ("kv_dim",)
@@ -95,6 +96,7 @@ class Family:
         shares_bias: the first block computes a bias of all heads and hands it to the others.
         columns: submodules or parameters of this class with a column per head.
         rows: submodules or parameters of this class with rows per head.
+        pools_queries: its output is shorter than its input, so its tail is not enough to answer.
         padded: its code insists on the original width; see `surgery.padded`.
         harmless: submodules and parameters that act on the stream of hidden states, before q, k
             and v or after o, and so have no values per head.
@@ -109,6 +111,7 @@ class Family:
     shares_bias: bool = False
     columns: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
+    pools_queries: bool = False
     padded: bool = False
     harmless: tuple[str, ...] = ()
     refused: str = ""
@@ -126,12 +129,12 @@ FAMILIES: dict[str, Family] = {
         harmless=("LayerNorm",),
     ),
     "AutoformerAttention": Family(refused="its heads choose the lags together"),
+    "BeitAttention": MASK_PER_HEAD,
     "Blip2Attention": PADDED,
     "BlipAttention": PADDED,
     "BloomAttention": Family(arguments=(ALIBI,), tail=Tail("output, weights", residual="residual")),
     "CodeGenAttention": Family(padded=True, slices=4),
     "CpmAntAttention": PADDED,
-    "DabDetrAttention": PADDED,
     "EomtAttention": MASK_PER_HEAD,
     "EomtDinov3Attention": MASK_PER_HEAD,
     "FalconAttention": PADDED,
@@ -144,6 +147,7 @@ FAMILIES: dict[str, Family] = {
     "GraniteSpeechConformerAttention": Family(harmless=("pre_norm",)),
     "GraniteSpeechPlusConformerAttention": Family(harmless=("pre_norm",)),
     "GroupViTAttention": PADDED,
+    "HieraMaskUnitAttention": Family(pools_queries=True),
     "InstructBlipAttention": PADDED,
     "InstructBlipVideoAttention": PADDED,
     "LEDDecoderAttention": PADDED,
@@ -190,6 +194,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen4ExpTextAttention": QUERY_AND_GATE,
     "Sam3Attention": MASK_PER_HEAD,
     "Sam3LiteTextAttention": MASK_PER_HEAD,
+    "Sam2MultiScaleAttention": Family(padded=True, pools_queries=True),
     "SegformerAttention": Family(harmless=("sequence_reduction",)),
     "SwitchTransformersAttention": SHARED_BIAS,
     "Swin2SRSelfAttention": Family(padded=True, harmless=("continuous_position_bias_mlp",)),
@@ -200,6 +205,7 @@ FAMILIES: dict[str, Family] = {
     "TrOCRAttention": PADDED,
     "UMT5Attention": Family(columns=("relative_attention_bias",)),
     "UdopAttention": SHARED_BIAS,
+    "modeling_dab_detr.DetrAttention": PADDED,
     "modeling_deberta.DisentangledSelfAttention": Family(
         interleaved="in_proj", rows=("q_bias", "v_bias")
     ),

@@ -104,7 +104,8 @@ def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
     if units and len(qkv) != 3:
         raise NotUnderstoodError(f"{wide_norms[0][0]} runs across the heads of a fused projection")
     inside = output.removeprefix(prefix) if not core else ""
-    tail = family.tail or read_tail(attention, inside)
+    answers = not (family.shares_bias or family.pools_queries)
+    tail = (family.tail or read_tail(attention, inside)) if answers else None
     dispatches = "ALL_ATTENTION_FUNCTIONS" in source
     return Anatomy(
         core=core,
@@ -117,7 +118,7 @@ def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
         counts=_counts(attention, core, shape),
         wide_norms=wide_norms,
         arguments=family.arguments,
-        tail=None if family.shares_bias else tail,
+        tail=tail,
         shares_bias=family.shares_bias,
         dispatches=dispatches,
         reads_config=_reads_counts_from_config(source),

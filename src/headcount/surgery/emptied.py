@@ -17,8 +17,10 @@ from headcount.heads.anatomy import Anatomy, Tail
 from headcount.surgery.recast import own_class, recast
 
 
-def empty(attention: nn.Module, anatomy: Anatomy) -> None:
+def empty(home: nn.Module, anatomy: Anatomy) -> None:
     """Let a block whose last head is gone answer without attention."""
+    attention = home.get_submodule(anatomy.core)
+    recast(home.get_submodule(anatomy.output), BiasOnly)
     recast(attention, Emptied)
     vars(attention).update(
         _emptied_tail=anatomy.tail,
@@ -57,6 +59,14 @@ class Emptied:
         if tail.returns == "output[, weights]" and not given.get("output_attentions"):
             return (output,)
         return output, empty_weights(self, given, hidden)
+
+
+class BiasOnly:
+    """The forward pass of an output projection that has no inputs left."""
+
+    def forward(self: Any, combined: Tensor, *args: Any) -> Tensor:
+        """The bias, at every place of the input."""
+        return bias_of(self, combined)
 
 
 def bias_of(projection: Any, hidden: Tensor) -> Tensor:

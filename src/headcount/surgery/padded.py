@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from headcount.heads.anatomy import Anatomy, Part
+from headcount.surgery.emptied import BiasOnly
 from headcount.surgery.hooks import hook_on
+from headcount.surgery.recast import recast
 
 Runs = tuple[tuple[int, int], ...]
 
@@ -48,8 +50,7 @@ class GatherColumns:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The input, without the columns of removed heads."""
         pieces = [args[0].narrow(-1, start, length) for start, length in self.runs]
-        kept = torch.cat(pieces, -1) if pieces else args[0].narrow(-1, 0, 0)
-        return (kept, *args[1:]), kwargs
+        return (torch.cat(pieces, -1), *args[1:]), kwargs
 
 
 def pad_projections(
@@ -68,7 +69,9 @@ def pad_projections(
         if not is_projection(projection):
             continue
         runs, width = _runs(anatomy, part, present, kept)
-        if part.path == anatomy.output:
+        if part.path == anatomy.output and not kept:
+            recast(projection, BiasOnly)
+        elif part.path == anatomy.output:
             hook_on(projection, GatherColumns, before=True).runs = runs
         else:
             spread = hook_on(projection, SpreadRows, before=False)

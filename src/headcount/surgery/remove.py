@@ -102,7 +102,7 @@ def _cut(model: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None
     elif not kept and (anatomy.tail is not None or anatomy.shares_bias):
         _keep_parts(home, block, kept, anatomy.parts)
         if anatomy.tail is not None:
-            empty(attention, anatomy)
+            empty(home, anatomy)
         else:
             share_whole_bias(attention, anatomy, kept)
     else:
