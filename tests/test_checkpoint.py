@@ -190,7 +190,7 @@ def test_a_config_for_another_size_is_refused(tmp_path: Path) -> None:
     config = json.loads(file.read_text())
     config["quantization_config"]["mask"]["blocks"][1]["heads"] = 6
     file.write_text(json.dumps(config))
-    with pytest.raises(hc.HeadcountError, match="6 heads in encoder.1, but .* built with 4"):
+    with pytest.raises(hc.HeadcountError, match=r"6 heads in encoder\.1, but .* built with 4"):
         type(model).from_pretrained(tmp_path)
 
 

@@ -245,7 +245,7 @@ def count_to_keep(keep: int | float, total: int) -> int:
     """K as a number of heads, from a count or from a fraction below 1."""
     if isinstance(keep, float) and 0 < keep < 1:
         return max(1, round(keep * total))
-    if keep != int(keep) or not 0 <= keep <= total:
+    if not 0 <= keep <= total or keep != int(keep):
         raise HeadcountError(
             f"cannot keep {keep} of {total} heads; give a count from 0 to {total}, "
             "or a fraction between 0 and 1"

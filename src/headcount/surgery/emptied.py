@@ -79,15 +79,23 @@ def bias_of(projection: Any, hidden: Tensor) -> Tensor:
 
 def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) -> None:
     """Store one zero per token, so that the cache knows how many have passed."""
-    cache_given = _first(given, families.CACHE_ARGUMENTS)
-    if cache_given is None or _first(given, families.SOURCE_ARGUMENTS) is not None:
+    past = _first(given, families.CACHE_ARGUMENTS)
+    if past is None:
         return
-    if isinstance(cache_given, EncoderDecoderCache):
-        cache_given = cache_given.self_attention_cache
-    placeholder = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
-    position = {"cache_position": given.get("cache_position")}
+    source = _first(given, families.SOURCE_ARGUMENTS)
     layer = next(getattr(attention, n) for n in families.LAYER_NUMBERS if hasattr(attention, n))
-    cache_given.update(placeholder, placeholder, layer, position)
+    position = given.get("cache_position")
+    if isinstance(past, EncoderDecoderCache):
+        if source is not None:
+            if past.is_updated.get(layer):  # the source is the same for every token
+                return
+            past.is_updated[layer], position = True, None
+        past = past.self_attention_cache if source is None else past.cross_attention_cache
+    elif source is not None:
+        return
+    tokens = hidden if source is None else source
+    placeholder = hidden.new_zeros(tokens.shape[0], 1, tokens.shape[1], 1)
+    past.update(placeholder, placeholder, layer, {"cache_position": position})
 
 
 def empty_weights(attention: Any, given: dict[str, Any], hidden: Tensor) -> Tensor | None:

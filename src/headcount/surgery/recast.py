@@ -15,11 +15,25 @@ _MIXED: dict[tuple[type, type[nn.Module]], type[nn.Module]] = {}
 
 def recast(module: nn.Module, behaviour: type) -> None:
     """Let `module` behave by `behaviour` first, and by its own class for the rest."""
-    base = own_class(type(module))
+    module.__class__ = cast(Any, _mixed(behaviour, own_class(type(module))))
+
+
+def _mixed(behaviour: type, base: type[nn.Module]) -> type[nn.Module]:
     if (behaviour, base) not in _MIXED:
+
+        def reduce(self: nn.Module) -> tuple[Any, ...]:
+            # Copies and pickles find the class by what it is made of: it has no name of its own.
+            return _blank, (behaviour, base), self.__dict__
+
         name = f"{behaviour.__name__}{base.__name__}"
-        _MIXED[behaviour, base] = type(name, (behaviour, base), {"__module__": base.__module__})
-    module.__class__ = cast(Any, _MIXED[behaviour, base])
+        body = {"__module__": base.__module__, "__reduce__": reduce}
+        _MIXED[behaviour, base] = type(name, (behaviour, base), body)
+    return _MIXED[behaviour, base]
+
+
+def _blank(behaviour: type, base: type[nn.Module]) -> nn.Module:
+    cls = _mixed(behaviour, base)
+    return cls.__new__(cls)
 
 
 def own_class(cls: type[nn.Module]) -> type[nn.Module]:

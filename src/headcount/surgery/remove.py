@@ -67,12 +67,12 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
     for block in heads.blocks:
         _refuse_impossible(block, kept[block.name])
     before = count_parameters(model)
-    removed = tuple(name for name in heads.names if name not in set(mask.names))
+    gone = HeadMask.all(heads) - mask
     for block in heads.blocks:
         if len(kept[block.name]) < block.num_heads:
             _cut(model, block, kept[block.name])
     note_kept_heads(model, mask)
-    return Removal(removed, mask, before, count_parameters(model))
+    return Removal(gone.names, mask, before, count_parameters(model))
 
 
 def count_parameters(model: nn.Module) -> int:
