@@ -75,8 +75,10 @@ def test_reloads_in_bfloat16(name: str, tmp_path: Path) -> None:
     model = pruned(name)
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path, dtype=torch.bfloat16)
-    expected = {name: t.bfloat16() for name, t in model.state_dict().items()}
-    assert all(torch.equal(t, expected[name]) for name, t in loaded.state_dict().items())
+    whole = model.state_dict()
+    # transformers keeps a few tensors of T5 in float32
+    assert loaded.dtype == torch.bfloat16
+    assert all(torch.equal(t, whole[name].to(t.dtype)) for name, t in loaded.state_dict().items())
 
 
 def test_the_full_size_is_never_allocated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,9 +84,15 @@ class _Gate:
     def _row_per_example(self, gate: Tensor, combined: Tensor) -> Tensor:
         """Bring (batch, heads) to the shape of the input, whose first dimension is the batch.
 
-        Windows, beams and flattened tokens of one example follow one another there.
+        Windows and beams of one example follow one another there. Tokens of all examples in one
+        row of vectors do not tell where an example ends.
         """
         repeats, rest = divmod(combined.shape[0], gate.shape[0])
+        if combined.dim() == 2 and repeats != 1:
+            raise HeadcountError(
+                f"{self.name} sees the tokens of all examples in one row, so a row of gates per "
+                "example cannot be applied; give one vector of gates for all"
+            )
         if rest or not repeats:
             raise HeadcountError(
                 f"there are gates for {gate.shape[0]} examples, but the batch that reached "

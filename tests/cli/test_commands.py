@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoTokenizer, BertTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import headcount as hc
 from headcount import HeadMask
@@ -22,9 +24,9 @@ from tests.tiny import build
 def bert(tmp_path: Path) -> Path:
     folder = tmp_path / "bert"
     build("bert").save_pretrained(folder)
-    words = tmp_path / "words.txt"
-    words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "head", "heads"]))
-    BertTokenizer(str(words)).save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "head", "##s"]
+    wordpiece = WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(wordpiece)).save_pretrained(folder)
     return folder
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Unit = Literal["query", "key_value"]
-Returns = Literal["output", "output, weights", "output[, weights]"]
+Returns = Literal["output", "output, weights", "output[, weights]", "output, weights, None"]
 Role = Literal["heads", "width", "query_width", "key_value", "key_value_width", "groups"]
 
 
@@ -78,8 +78,8 @@ class Tail:
     """What a block does after its output projection, for when it has no heads left.
 
     Attributes:
-        returns: the forward pass returns the output alone, the output and the attention weights,
-            or the output and, if asked for, the weights.
+        returns: the forward pass returns the output alone, the output and the attention weights
+            (and nothing in place of a cache), or the output and, if asked for, the weights.
         after: submodules (dropouts, norms) applied to the output, in order.
         residual: the argument that is added to the output before the norms, if any.
     """

@@ -31,7 +31,7 @@ class Shape:
 def find_child(module: nn.Module, names: Sequence[str]) -> str | None:
     """The first of these names that is a projection of `module`, or a wrapper around one."""
     for name in names:
-        child = getattr(module, name, None) if name else None
+        child = module._modules.get(name)
         if isinstance(child, nn.Linear | Conv1D):
             return name
         if isinstance(child, nn.Module) and isinstance(getattr(child, "linear", None), nn.Linear):

@@ -26,7 +26,15 @@ def read_tail(attention: nn.Module, output: str) -> Tail | None:
         attention: the module whose forward pass computes the attention.
         output: name of its output projection; empty if the projection is somewhere else.
     """
-    body = _forward_body(type(attention).forward)
+    tail = _read(type(attention).forward, output)
+    if tail is None or not all(_is_dropout(attention, name) for name in tail.after):
+        return None
+    return tail
+
+
+@cache
+def _read(forward: Callable[..., Any], output: str) -> Tail | None:
+    body = _body(forward)
     if body is None or not isinstance(body[-1], ast.Return):
         return None
     after: list[str] = []
@@ -42,13 +50,10 @@ def read_tail(attention: nn.Module, output: str) -> Tail | None:
             elif not _changes_no_output(statement):
                 return None
     returns = _returned(body)
-    if returns is None or not all(_is_dropout(attention, name) for name in after):
-        return None
-    return Tail(returns, tuple(after))
+    return None if returns is None else Tail(returns, tuple(after))
 
 
-@cache
-def _forward_body(forward: Callable[..., Any]) -> list[ast.stmt] | None:
+def _body(forward: Callable[..., Any]) -> list[ast.stmt] | None:
     try:
         source = textwrap.dedent(inspect.getsource(forward))
     except (OSError, TypeError):
@@ -127,10 +132,21 @@ def _returned(body: list[ast.stmt]) -> Returns | None:
         else:
             return None
     if isinstance(value, ast.Tuple):
-        second = ast.unparse(value.elts[1]) if len(value.elts) == 2 else ""
-        is_weights = any(word in second for word in ("None", "weights", "prob", "scores"))
-        return "output, weights" if is_weights else None
+        return _form_of_tuple([ast.unparse(element) for element in value.elts])
+    if isinstance(value, ast.BinOp) and isinstance(value.left, ast.Tuple):
+        # `(output,) + outputs_of_the_attention[1:]`
+        rest = ast.unparse(value.right).endswith("[1:]")
+        return "output[, weights]" if rest and len(value.left.elts) == 1 else None
     return "output" if isinstance(value, ast.Call) else None
+
+
+def _form_of_tuple(elements: list[str]) -> Returns | None:
+    words = ("None", "weights", "prob", "scores")
+    if len(elements) not in (2, 3) or not any(word in elements[1] for word in words):
+        return None
+    if len(elements) == 2:
+        return "output, weights"
+    return "output, weights, None" if elements[2] == "None" else None
 
 
 def _shortest(values: list[ast.expr]) -> int:

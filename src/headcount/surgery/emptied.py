@@ -58,7 +58,12 @@ class Emptied:
             return output
         if tail.returns == "output[, weights]" and not given.get("output_attentions"):
             return (output,)
-        return output, empty_weights(self, given, hidden)
+        weights = empty_weights(self, given, hidden)
+        return (
+            (output, weights, None)
+            if tail.returns == "output, weights, None"
+            else (output, weights)
+        )
 
 
 class BiasOnly:
@@ -78,7 +83,10 @@ def bias_of(projection: Any, hidden: Tensor) -> Tensor:
 
 
 def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) -> None:
-    """Store one zero per token, so that the cache knows how many have passed."""
+    """Store one number per token, so that the cache knows how many have passed.
+
+    It is not zero: earlier versions of transformers count what is not zero in a static cache.
+    """
     past = _first(given, families.CACHE_ARGUMENTS)
     if past is None:
         return
@@ -94,7 +102,7 @@ def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) 
     elif source is not None:
         return
     tokens = hidden if source is None else source
-    placeholder = hidden.new_zeros(tokens.shape[0], 1, tokens.shape[1], 1)
+    placeholder = hidden.new_ones(tokens.shape[0], 1, tokens.shape[1], 1)
     past.update(placeholder, placeholder, layer, {"cache_position": position})
 
 

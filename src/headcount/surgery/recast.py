@@ -15,6 +15,9 @@ _MIXED: dict[tuple[type, type[nn.Module]], type[nn.Module]] = {}
 
 def recast(module: nn.Module, behaviour: type) -> None:
     """Let `module` behave by `behaviour` first, and by its own class for the rest."""
+    # Earlier versions of transformers leave a forward pass on the instance when they have recorded
+    # attention weights; it would go before the class's.
+    vars(module).pop("forward", None)
     module.__class__ = cast(Any, _mixed(behaviour, own_class(type(module))))
 
 

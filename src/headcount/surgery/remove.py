@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from headcount.errors import HeadcountError
 from headcount.heads.anatomy import Anatomy, Part
@@ -18,7 +19,7 @@ from headcount.surgery.emptied import empty
 from headcount.surgery.grouped import serve_uneven_groups
 from headcount.surgery.padded import is_projection, pad_projections
 from headcount.surgery.resize import keep_rows
-from headcount.surgery.select import select_arguments, select_norm_outputs
+from headcount.surgery.selection import select_arguments, select_norm_outputs
 from headcount.surgery.shared_bias import share_whole_bias
 
 
@@ -72,6 +73,7 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
         if len(kept[block.name]) < block.num_heads:
             _cut(model, block, kept[block.name])
     note_kept_heads(model, mask)
+    forget_static_caches(model)
     return Removal(gone.names, mask, before, count_parameters(model))
 
 
@@ -131,6 +133,13 @@ def _adapt(home: nn.Module, anatomy: Anatomy, kept: tuple[int, ...]) -> None:
     if anatomy.shares_bias:
         share_whole_bias(attention, anatomy, kept)
     serve_uneven_groups(home, anatomy, kept)
+
+
+def forget_static_caches(model: nn.Module) -> None:
+    """Drop caches that earlier generations left on the model, made for more heads."""
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            vars(module).pop("_cache", None)
 
 
 def note_kept_heads(model: nn.Module, mask: HeadMask) -> None:

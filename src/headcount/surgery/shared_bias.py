@@ -20,7 +20,7 @@ from headcount.surgery.emptied import (
     note_tokens_in_cache,
 )
 from headcount.surgery.recast import own_class, recast
-from headcount.surgery.select import take_heads
+from headcount.surgery.selection import take_heads
 
 
 @dataclass(frozen=True)
