@@ -6,19 +6,47 @@ from headcount.gates import masked
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.pruners import (
+    STE,
+    Ablation,
+    DSPSettings,
+    HardConcrete,
+    JointDSP,
+    Michel,
+    PipelinedDSP,
+    Pruner,
+    Random,
+    Unpruned,
+    gumbel_noise,
+    hard_top_k,
+    soft_top_k,
+)
 from headcount.surgery import Removal, prove_removal, remove_heads
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "STE",
+    "Ablation",
     "AttentionBlock",
+    "DSPSettings",
+    "HardConcrete",
     "HeadMap",
     "HeadMask",
     "HeadcountError",
+    "JointDSP",
+    "Michel",
+    "PipelinedDSP",
+    "Pruner",
+    "Random",
     "Removal",
+    "Unpruned",
     "checkpoint",
     "find_heads",
+    "gumbel_noise",
+    "hard_top_k",
     "masked",
     "prove_removal",
     "remove_heads",
+    "soft_top_k",
 ]

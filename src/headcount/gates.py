@@ -6,7 +6,7 @@ so a head is gated exactly where its values enter it: after any attention kernel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -43,7 +43,7 @@ def masked(model: nn.Module, gates: Gates) -> Iterator[HeadMap]:
             stop = start + block.num_heads
             if block.num_heads:
                 projection = model.get_submodule(block.path).get_submodule(block.anatomy.output)
-                gate = _Gate(values, start, stop, block)
+                gate = GateHook(lambda: values, start, stop, block)
                 hooks.enter_context(projection.register_forward_pre_hook(gate))
             start = stop
         yield heads
@@ -66,16 +66,26 @@ def _per_present_head(heads: HeadMap, gates: Gates) -> Tensor:
     return values[..., list(heads.indices)]
 
 
-class _Gate:
-    """The pre-hook of one block's output projection."""
+class GateHook:
+    """The pre-hook of one block's output projection.
 
-    def __init__(self, values: Tensor, start: int, stop: int, block: AttentionBlock) -> None:
+    Args:
+        values: gives the gates of all heads that are there now, asked in every forward pass.
+        start: place of the block's first head among them.
+        stop: place after its last.
+        block: the block.
+    """
+
+    def __init__(
+        self, values: Callable[[], Tensor], start: int, stop: int, block: AttentionBlock
+    ) -> None:
         self.values, self.start, self.stop = values, start, stop
         self.name, self.head_size = block.name, block.head_size
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The input with every head's values multiplied by its gate."""
         combined = args[0]
-        gate = self.values[..., self.start : self.stop].to(combined)
+        gate = self.values()[..., self.start : self.stop].to(combined)
         if gate.dim() == 2:
             gate = self._row_per_example(gate, combined)
         by_head = combined.unflatten(-1, (self.stop - self.start, self.head_size))

@@ -1,0 +1,54 @@
+"""Rank heads by what is lost when each alone is masked (dashed line of Michel et al., Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.gates import masked
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.base import Pruner
+
+
+class Ablation(Pruner):
+    """Keep the K heads whose loss would cost the metric most; call `fit` before `mask`.
+
+    Args:
+        keep: K.
+        **scope: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "ablation"
+
+    def __init__(self, keep: int | float, **scope: Any) -> None:
+        super().__init__(keep, **scope)
+        self.lost: Tensor | None = None
+
+    def fit(self, model: nn.Module, metric: Callable[[nn.Module], float]) -> HeadMask:
+        """Measure the model without each head of the scope.
+
+        Args:
+            model: the fine-tuned model; it is not changed.
+            metric: a number that is higher for a better model. It is asked once for the whole
+                model and once for each head.
+        """
+        heads = find_heads(model)
+        self.bind(heads)
+        whole, lost = metric(model), []
+        for place in self.places:
+            others = HeadMask.all(heads) - HeadMask.from_indices(heads, [heads.indices[place]])
+            with masked(model, others):
+                lost.append(whole - metric(model))
+        self.lost = torch.tensor(lost, dtype=torch.float64)
+        return self.mask()
+
+    def importance(self) -> Tensor:
+        """What each head's absence costs."""
+        if self.lost is None:
+            raise HeadcountError("an ablation needs a metric; call fit(model, metric) first")
+        return self.lost

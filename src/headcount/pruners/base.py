@@ -1,0 +1,120 @@
+"""What every pruner is: it makes gates while training, and a mask of exactly K at the end."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.heads.blocks import HeadMap
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.choice import Scope, choose
+from headcount.pruners.gated import Gated
+
+
+class Pruner(nn.Module):
+    """A way to choose K heads.
+
+    Use it inside `PruningTrainer`, or in a loop of your own:
+
+        with pruner.attached(model) as gated:
+            optimizer = torch.optim.AdamW([*model_groups, *gated.parameter_groups()])
+            for step, batch in enumerate(loader):
+                gated.begin_step(step, total_steps)
+                loss = model(**batch).loss + gated.penalty()
+                ...
+        mask = pruner.mask()
+
+    Args:
+        keep: K, a count, or a fraction below 1, of the heads in the scope.
+        kinds: decide about heads of these kinds only (`encoder`, `decoder`, `cross`).
+        layers: decide about heads of these layers only.
+        min_per_block: leave at least so many heads in each block.
+        seed: of the noise and of random starts; the same seed gives the same run.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(
+        self,
+        keep: int | float,
+        *,
+        kinds: Sequence[str] | None = None,
+        layers: Sequence[int] | None = None,
+        min_per_block: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.keep, self.seed = keep, seed
+        self.scope = Scope(
+            None if kinds is None else tuple(kinds),
+            None if layers is None else tuple(layers),
+            min_per_block,
+        )
+        self.heads: HeadMap | None = None
+
+    def bind(self, heads: HeadMap) -> None:
+        """Get to know the heads to choose from; called when the pruner is attached."""
+        if self.heads is not None and self.heads.layout != heads.layout:
+            raise HeadcountError(
+                "this pruner was attached to a model with other heads before; make a new one"
+            )
+        if self.heads is None:
+            self.heads = heads
+            self.count = self.scope.count(heads, self.keep)
+            self.places = self.scope.positions(heads)
+            self.prepare(len(self.places))
+
+    def prepare(self, number: int) -> None:
+        """Make what is to be learned, for that many heads."""
+
+    @abstractmethod
+    def importance(self) -> Tensor:
+        """The score of each head in the scope by which the K best are kept."""
+
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Called before each training step, with steps counted from 0."""
+
+    def gates(self) -> Tensor:
+        """The gates of a training step for the heads in the scope, differentiable."""
+        return self.mask_gates()
+
+    def penalty(self) -> Tensor:
+        """What is added to the loss."""
+        return torch.zeros((), dtype=torch.float64)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Groups for the optimizer, with their own learning rate."""
+        return []
+
+    def bound(self) -> HeadMap:
+        """The heads, or an error if the pruner was never attached."""
+        if self.heads is None:
+            raise HeadcountError("this pruner has seen no model yet; attach it to one first")
+        return self.heads
+
+    def mask(self) -> HeadMask:
+        """Exactly K heads of the scope, and all heads outside it."""
+        heads = self.bound()
+        everywhere = torch.zeros(len(heads), dtype=torch.float64)
+        everywhere[self.places] = self.importance().detach().to("cpu", torch.float64)
+        return choose(heads, self.scope, everywhere, self.count)
+
+    def mask_gates(self) -> Tensor:
+        """The mask as gates of the scope's heads: what evaluation uses, also during training."""
+        kept = set(self.mask().indices)
+        indices = self.bound().indices
+        return torch.tensor([float(indices[place] in kept) for place in self.places])
+
+    @contextmanager
+    def attached(self, model: nn.Module) -> Iterator[Gated]:
+        """Put the gates in place for as long as the block lasts."""
+        self.bind(find_heads(model))
+        with Gated(model, self) as gated:
+            yield gated

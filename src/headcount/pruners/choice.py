@@ -1,0 +1,106 @@
+"""Exactly K heads from a ranking: the one place where a mask is decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headcount.errors import HeadcountError
+from headcount.heads.blocks import AttentionBlock, HeadMap
+from headcount.heads.mask import HeadMask, count_to_keep
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which heads a pruner decides about; all others are kept.
+
+    Attributes:
+        kinds: `encoder`, `decoder`, `cross`; None for all.
+        layers: numbers of the layers; None for all.
+        min_per_block: heads that every block in the scope keeps at least.
+    """
+
+    kinds: tuple[str, ...] | None = None
+    layers: tuple[int, ...] | None = None
+    min_per_block: int = 0
+
+    def blocks(self, heads: HeadMap) -> tuple[AttentionBlock, ...]:
+        """The blocks inside the scope."""
+        found = tuple(
+            block
+            for block in heads.blocks
+            if (self.kinds is None or block.kind in self.kinds)
+            and (self.layers is None or block.layer in self.layers)
+        )
+        if not any(block.num_heads for block in found):
+            raise HeadcountError(
+                f"there are no heads of kinds {self.kinds} in layers {self.layers}; "
+                f"the blocks are {', '.join(block.name for block in heads.blocks)}"
+            )
+        return found
+
+    def positions(self, heads: HeadMap) -> list[int]:
+        """Places of the scope's heads in the order of the heads that are there now."""
+        inside = {block.name for block in self.blocks(heads)}
+        places: list[int] = []
+        start = 0
+        for block in heads.blocks:
+            if block.name in inside:
+                places += range(start, start + block.num_heads)
+            start += block.num_heads
+        return places
+
+    def count(self, heads: HeadMap, keep: int | float) -> int:
+        """K as a number of heads of the scope."""
+        blocks = self.blocks(heads)
+        count = count_to_keep(keep, sum(block.num_heads for block in blocks))
+        least = sum(min(self.min_per_block, block.num_heads) for block in blocks)
+        if count < least:
+            raise HeadcountError(
+                f"cannot keep {count} heads with at least {self.min_per_block} in each of "
+                f"{len(blocks)} blocks, which needs {least}; keep more or lower the minimum"
+            )
+        return count
+
+
+def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadMask:
+    """The mask of exactly `keep` heads of the scope with the highest importance.
+
+    Ties go to the earlier head. Heads outside the scope are kept besides.
+
+    Args:
+        heads: the model's heads.
+        scope: which of them to decide about.
+        importance: one number per head that is there now; those outside the scope are not read.
+        keep: K.
+    """
+    scores = [float(score) for score in importance.detach().to(torch.float64).flatten()]
+    if len(scores) != len(heads) or any(math.isnan(score) for score in scores):
+        raise HeadcountError(
+            f"an importance per head is needed for {len(heads)} heads, got {len(scores)} numbers"
+            f"{' with NaN among them' if any(map(math.isnan, scores)) else ''}"
+        )
+    inside = scope.positions(heads)
+    ranked = sorted(inside, key=lambda place: (-scores[place], place))
+    chosen = set(_guaranteed(heads, scope, ranked))
+    chosen.update([place for place in ranked if place not in chosen][: keep - len(chosen)])
+    outside = set(range(len(heads))) - set(inside)
+    return HeadMask.from_indices(heads, (heads.indices[place] for place in chosen | outside))
+
+
+def _guaranteed(heads: HeadMap, scope: Scope, ranked: Sequence[int]) -> list[int]:
+    """The best heads of each block, as many as every block keeps at least."""
+    if not scope.min_per_block:
+        return []
+    owner = [block.name for block in heads.blocks for _ in block.heads]
+    taken: dict[str, int] = {}
+    best = []
+    for place in ranked:
+        if taken.get(owner[place], 0) < scope.min_per_block:
+            taken[owner[place]] = taken.get(owner[place], 0) + 1
+            best.append(place)
+    return best

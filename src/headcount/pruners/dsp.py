@@ -1,0 +1,160 @@
+"""Differentiable subset pruning (Li, Cotterell and Sachan 2021): Gumbel soft top-K, annealed.
+
+Joint: the model is fine-tuned while its heads are chosen. Pipelined: the model is frozen and only
+the head weights w are learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.pruners.base import Pruner
+from headcount.pruners.gated import Gated
+from headcount.pruners.schedule import Annealing
+from headcount.pruners.subset import gumbel_noise, soft_top_k
+
+WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
+
+
+@dataclass(frozen=True)
+class DSPSettings:
+    """How w is started, learned and annealed.
+
+    The defaults are made for trainings of any length: the papers' settings move w so fast that in
+    a short training the choice is made by drift before the temperature has fallen.
+
+    Attributes:
+        annealing: the course of the temperature.
+        learning_rate: of w, in an optimizer of Adam's kind.
+        spread: w starts uniformly between minus and plus this.
+        scale: standard deviation of the logits at the start and at the end of the cooldown,
+            whatever w has grown to; the noise's is 1.28. None leaves w as it is (the paper).
+        balance: divide the gates' gradient by its norm in each block, so that layers are compared
+            fairly. False leaves it as it is (the paper).
+        clamp: cut gates above 1 to 1. The relaxed gates of the paper may exceed 1.
+        decay: w's learning rate follows the trainer's schedule; False keeps it constant.
+        clip: largest norm of w's gradient, clipped apart from the model's; None clips it with the
+            model's, as the paper's BERT does.
+    """
+
+    annealing: Annealing = WARM_TO_COLD
+    learning_rate: float = 0.05
+    spread: float = 0.05
+    scale: tuple[float, float] | None = (1.0, 10.0)
+    balance: bool = True
+    clamp: bool = False
+    decay: bool = True
+    clip: float | None = 1.0
+
+
+# The papers' settings, which were tuned for about 37,000 and 66,000 steps (Table 2 and the code).
+PRESETS = {
+    "default": DSPSettings(),
+    "paper-bert": DSPSettings(
+        Annealing(1000.0, 1e-8, 25_000), 0.5, 0.5, scale=None, balance=False, clip=None
+    ),
+    "paper-encdec": DSPSettings(
+        Annealing(0.1, 1e-8, 15_000), 0.2, 0.522, scale=None, balance=False, decay=False, clip=None
+    ),
+}
+
+
+class JointDSP(Pruner):
+    """Choose K heads while the model is fine-tuned.
+
+    Args:
+        keep: K.
+        settings: how w is learned, or the name of a preset: `default`, `paper-bert`,
+            `paper-encdec`.
+        **scope: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "joint-dsp"
+    w: nn.Parameter
+
+    def __init__(
+        self, keep: int | float, settings: DSPSettings | str = "default", **scope: Any
+    ) -> None:
+        super().__init__(keep, **scope)
+        if isinstance(settings, str) and settings not in PRESETS:
+            raise HeadcountError(
+                f"there is no preset {settings!r}; choose one of {', '.join(PRESETS)}"
+            )
+        self.settings = PRESETS[settings] if isinstance(settings, str) else settings
+        self.temperature = self.settings.annealing.start
+        self.progress = 0.0
+        self.noise: Tensor | None = None
+
+    def prepare(self, number: int) -> None:
+        """Draw the first w."""
+        generator = torch.Generator().manual_seed(self.seed)
+        start = torch.rand(number, generator=generator, dtype=torch.float64)
+        self.w = nn.Parameter((2 * start - 1) * self.settings.spread)
+
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Set the temperature, and draw this step's noise."""
+        annealing = self.settings.annealing
+        self.temperature = annealing.temperature(step, total_steps)
+        self.progress = min(step / annealing.steps(total_steps), 1.0)
+        self.noise = gumbel_noise(len(self.w), self.seed, step)
+
+    def logits(self) -> Tensor:
+        """The log-importances: w, or w brought to the scale of this stage."""
+        if self.settings.scale is None or len(self.w) == 1:
+            return self.w
+        first, last = self.settings.scale
+        scale = first * (last / first) ** self.progress
+        centred = self.w - self.w.mean()
+        # The spread is a unit, not something to be learned.
+        logits: Tensor = scale * centred / centred.std().detach().clamp(min=1e-12)
+        return logits
+
+    def gates(self) -> Tensor:
+        """Eq. 14-19, with this step's noise and temperature."""
+        noise = None if self.noise is None else self.noise.to(self.w.device)
+        gates: Tensor = soft_top_k(self.logits(), self.count, self.temperature, noise)
+        if self.settings.balance and gates.requires_grad:
+            gates.register_hook(self._balanced)
+        return gates.clamp(max=1.0) if self.settings.clamp else gates
+
+    def _balanced(self, gradient: Tensor) -> Tensor:
+        start, parts = 0, []
+        for block in self.scope.blocks(self.bound()):
+            part = gradient[start : start + block.num_heads]
+            parts.append(part / part.norm().clamp(min=1e-300))
+            start += block.num_heads
+        return torch.cat(parts)
+
+    def importance(self) -> Tensor:
+        """W itself: the most important head has the largest."""
+        return self.w
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """W with its own learning rate and no weight decay."""
+        return [{"params": [self.w], "lr": self.settings.learning_rate, "weight_decay": 0.0}]
+
+
+class PipelinedDSP(JointDSP):
+    """Choose K heads of a model that is already fine-tuned; all of it but w is frozen."""
+
+    name: ClassVar[str] = "pipelined-dsp"
+
+    @contextmanager
+    def attached(self, model: nn.Module) -> Iterator[Gated]:
+        """Put the gates in place and freeze the model for as long as the block lasts."""
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        try:
+            with super().attached(model) as gated:
+                yield gated
+        finally:
+            for parameter in trainable:
+                parameter.requires_grad_(True)

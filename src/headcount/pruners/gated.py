@@ -1,0 +1,90 @@
+"""A model with a pruner's gates in place.
+
+In training mode every forward pass is multiplied by the pruner's gates of this step; in evaluation
+mode by its mask, without noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.gates import GateHook
+
+if TYPE_CHECKING:
+    from headcount.pruners.base import Pruner
+
+# Products with gates between 1e-20 and 1e-45 are denormal numbers, on which a CPU is up to fifty
+# times slower; a gate this small is a closed one.
+CLOSED = 1e-9
+
+
+class Gated:
+    """Holds the hooks; made by `pruner.attached(model)`."""
+
+    def __init__(self, model: nn.Module, pruner: Pruner) -> None:
+        self.model, self.pruner = model, pruner
+        self._hooks = ExitStack()
+        self._values: Tensor | None = None
+        self._values_train = False
+        # The trainer puts one leaf per step here, to gather its gradient over micro-batches.
+        self.training_gates: Callable[[], Tensor] = pruner.gates
+
+    def __enter__(self) -> Gated:
+        start = 0
+        for block in self.pruner.bound().blocks:
+            stop = start + block.num_heads
+            if block.num_heads:
+                home = self.model.get_submodule(block.path)
+                projection = home.get_submodule(block.anatomy.output)
+                gate = GateHook(self._current, start, stop, block)
+                self._hooks.enter_context(projection.register_forward_pre_hook(gate))
+            start = stop
+        self._hooks.enter_context(self.model.register_forward_pre_hook(self._new_pass))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._hooks.close()
+
+    def _new_pass(self, module: nn.Module, args: Any) -> None:
+        # A new graph for each forward pass, so that each can be followed by its backward pass.
+        self._values = None
+
+    def _current(self) -> Tensor:
+        # The mode is asked for every time: generation calls an encoder without the whole model.
+        if self._values is None or self._values_train != self.model.training:
+            self._values_train = self.model.training
+            gates = self.training_gates() if self.model.training else self.pruner.mask_gates()
+            values = torch.ones(len(self.pruner.bound()), dtype=gates.dtype, device=gates.device)
+            self._values = values.index_put((self._places(gates.device),), applied(gates))
+        return self._values
+
+    def _places(self, device: torch.device) -> Tensor:
+        return torch.tensor(self.pruner.places, device=device)
+
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Set temperature and noise for a training step.
+
+        Args:
+            step: optimizer steps so far. Micro-batches of one step share it, and so its noise.
+            total_steps: optimizer steps of the whole training.
+        """
+        self._values = None
+        self.pruner.begin_step(step, total_steps)
+
+    def penalty(self) -> Tensor:
+        """What the pruner adds to the loss."""
+        return self.pruner.penalty()
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The pruner's groups for the optimizer."""
+        return self.pruner.parameter_groups()
+
+
+def applied(gates: Tensor) -> Tensor:
+    """Gates as they are multiplied: a closed one is exactly 0, and its gradient is kept."""
+    return torch.where(gates.abs() < CLOSED, gates - gates.detach(), gates)

@@ -1,0 +1,115 @@
+"""Hard-concrete gates with an L0 penalty (Louizos et al. 2018, as Voita et al. 2019 use them).
+
+Each gate is stretched and clipped noise around a learned log α (eq. 22 of the DSP paper), and the
+penalty is λ times the expected number of open gates (eq. 23).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
+from headcount.pruners.base import Pruner
+from headcount.pruners.subset import gumbel_noise
+
+BETA, LOW, HIGH = 0.33, -0.1, 1.1  # Louizos' temperature and the ends of the stretched interval
+STEERING, STIFFNESS = 1e-3, 0.02  # how fast λ follows the excess of heads, and its square's weight
+
+
+def wanted_count(progress: float, number: int, keep: int) -> float:
+    """The count that is steered for: from all heads down to K in the first half of training."""
+    return keep + (number - keep) * max(0.0, 1.0 - 2.0 * progress)
+
+
+class HardConcrete(Pruner):
+    """Close heads that do not earn a penalty of λ each.
+
+    Args:
+        keep: K; None for λ mode, where the number of heads that stay open is what it is.
+        penalty_weight: λ, per head, on the mean loss. With `steer`, where the controller starts.
+        steer: beyond the papers: let λ follow the excess of heads until the expected count is K (an
+            augmented Lagrangian, with the wanted count falling from all heads to K).
+        learning_rate: of log α.
+        start: log α of every head at the start. Positive starts with most gates open; the papers'
+            code starts at random around 0, where half are below the cut already. Far above 1, the
+            gates are stuck at 1 and only the penalty moves them, all alike.
+        **scope: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "hard-concrete"
+    log_alpha: nn.Parameter
+
+    def __init__(
+        self,
+        keep: int | float | None = None,
+        penalty_weight: float = 0.002,
+        *,
+        steer: bool = False,
+        learning_rate: float = 0.1,
+        start: float = 0.5,
+        **scope: Any,
+    ) -> None:
+        if steer and keep is None:
+            raise HeadcountError("there is nothing to steer for without a keep; give K")
+        super().__init__(1 if keep is None else keep, **scope)
+        self.open_count = keep is None
+        self.penalty_weight, self.steer = penalty_weight, steer
+        self.learning_rate, self.start = learning_rate, start
+        self.noise: Tensor | None = None
+        self.wanted = 0.0
+
+    def prepare(self, number: int) -> None:
+        """Open every gate alike."""
+        self.log_alpha = nn.Parameter(torch.full((number,), self.start, dtype=torch.float64))
+
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Draw this step's noise, and steer λ towards the wanted count."""
+        # The difference of two Gumbel variables is logistic: log u − log(1 − u) of eq. 22.
+        size = len(self.log_alpha)
+        self.noise = gumbel_noise(size, self.seed, 2 * step) - gumbel_noise(
+            size, self.seed, 2 * step + 1
+        )
+        if self.steer:
+            self.wanted = wanted_count(step / total_steps, size, self.count)
+            excess = float(self.expected_count().detach()) - self.wanted
+            self.penalty_weight += STEERING * excess
+
+    def gates(self) -> Tensor:
+        """Eq. 22: a stretched and clipped concrete sample per head."""
+        noise = 0.0 if self.noise is None else self.noise.to(self.log_alpha.device)
+        sample = torch.sigmoid((noise + self.log_alpha) / BETA)
+        return (sample * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
+
+    def expected_count(self) -> Tensor:
+        """Eq. 23: the expected number of gates that are not exactly zero."""
+        return torch.sigmoid(self.log_alpha - BETA * math.log(-LOW / HIGH)).sum()
+
+    def penalty(self) -> Tensor:
+        """λ times the expected count; when steered, of what exceeds the wanted count.
+
+        The quadratic term makes too few open heads as costly as too many, so that heads which
+        were closed too early open again.
+        """
+        if not self.steer:
+            return self.penalty_weight * self.expected_count()
+        excess = self.expected_count() - self.wanted
+        return self.penalty_weight * excess + STIFFNESS * excess.square()
+
+    def importance(self) -> Tensor:
+        """Log α: a gate is more likely open than closed when it is positive."""
+        return self.log_alpha
+
+    def mask(self) -> HeadMask:
+        """The open gates; in keep mode the smallest change of that set to exactly K (§4.3)."""
+        if self.open_count:
+            self.count = int((self.log_alpha > 0).sum())
+        return super().mask()
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Log α with its own learning rate and no weight decay."""
+        return [{"params": [self.log_alpha], "lr": self.learning_rate, "weight_decay": 0.0}]

@@ -1,0 +1,208 @@
+"""Gradient importance (Michel, Levy and Neubig 2019): how much the loss feels each head's gate.
+
+The importance of a head is the mean over examples of the absolute gradient of the loss with
+respect to its gate (eq. 21 of the DSP paper), found in one backward pass per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.heads.blocks import AttentionBlock, HeadMap
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.base import Pruner
+from headcount.pruners.choice import choose
+
+Granularity = Literal["example", "token", "batch"]
+Batch = Mapping[str, Any]
+
+
+class Michel(Pruner):
+    """Rank the heads of a fine-tuned model by their gradient importance, and keep the best K.
+
+    It learns nothing while training: call `fit` with data before `mask`.
+
+    Args:
+        keep: K.
+        step: heads to remove at a time, with new scores after each removal; None scores once and
+            removes all at once. A fraction below 1 is a share of the heads in the scope.
+        normalise: divide the scores of each block by their ℓ2 norm, as the paper does.
+        granularity: where the absolute value is taken: per `example` as in the paper, per `token`
+            as in its authors' code, or per `batch` as in others'.
+        **scope: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "michel"
+
+    def __init__(
+        self,
+        keep: int | float,
+        *,
+        step: int | float | None = None,
+        normalise: bool = True,
+        granularity: Granularity = "example",
+        **scope: Any,
+    ) -> None:
+        super().__init__(keep, **scope)
+        self.step, self.normalise, self.granularity = step, normalise, granularity
+        self.scores: Tensor | None = None
+
+    def fit(
+        self,
+        model: nn.Module,
+        batches: Iterable[Batch],
+        until: Callable[[HeadMask], bool] | None = None,
+    ) -> HeadMask:
+        """Score the heads and remove them, all at once or step by step, down to K.
+
+        Args:
+            model: the fine-tuned model; it is not changed.
+            batches: what the model takes, labels included; gone through once per step, so give a
+                list or a loader.
+            until: asked with the mask after each step whether it is still good enough; the first
+                that is not, and all after it, are not taken.
+        """
+        heads = find_heads(model)
+        self.bind(heads)
+        mask, left = HeadMask.all(heads), len(self.places)
+        step = left if self.step is None else self.step
+        step = max(1, round(step * left)) if 0 < step < 1 else int(step)
+        rank = torch.zeros(len(heads), dtype=torch.float64)
+        while left > self.count:
+            scores = importance(model, heads, mask, batches, self.granularity, self.normalise)
+            smaller = max(self.count, left - step)
+            present = torch.tensor([index in mask.kept for index in heads.indices])
+            # A head that stays ranks above all that went before it.
+            rank = torch.where(
+                present, scores / (scores.max() + 1e-300) + 2.0 * (len(heads) - left), rank
+            )
+            chosen = choose(heads, self.scope, torch.where(present, scores, -1.0), smaller)
+            if until is not None and not until(chosen):
+                self.count = left
+                break
+            mask, left = chosen, smaller
+        self.scores = rank[self.places]
+        return self.mask()
+
+    def importance(self) -> Tensor:
+        """The ranking that `fit` found."""
+        if self.scores is None:
+            raise HeadcountError("Michel's scores need data; call fit(model, batches) first")
+        return self.scores
+
+
+def importance(
+    model: nn.Module,
+    heads: HeadMap,
+    mask: HeadMask,
+    batches: Iterable[Batch],
+    granularity: Granularity = "example",
+    normalise: bool = True,
+) -> Tensor:
+    """The gradient importance of every head that is there now, with the gates at the mask.
+
+    Args:
+        model: gives a `loss` that is a mean over the batch; its parameters get no gradients.
+        heads: its heads.
+        mask: the gates' values; the gradient at a closed gate is that of opening it.
+        batches: what the model takes, labels included.
+        granularity: where the absolute value is taken.
+        normalise: divide the scores of each block by their ℓ2 norm.
+    """
+    total = torch.zeros(len(heads), dtype=torch.float64)
+    examples = 0
+    training = model.training
+    model.eval()
+    with _frozen(model):
+        for batch in batches:
+            with _leaf_gates(model, heads, mask) as leaves:
+                loss = _loss(model, batch)
+                gradients = torch.autograd.grad(loss, leaves)
+            size = _batch_size(batch)
+            parts = [_reduced(g.double(), size, granularity) for g in gradients]
+            # The loss is a mean over the examples; the gradient of one example's is `size` times.
+            total += torch.cat(parts).cpu() * size
+            examples += size
+    model.train(training)
+    if not examples:
+        raise HeadcountError("there is no data to score the heads on; give at least one batch")
+    scores = total / examples
+    return _normalised(scores, heads) if normalise else scores
+
+
+def _loss(model: nn.Module, batch: Batch) -> Tensor:
+    loss = getattr(model(**batch), "loss", None)
+    if loss is None:
+        raise HeadcountError(
+            f"{type(model).__name__} gave no loss for this batch; put labels into the batches"
+        )
+    return loss  # type: ignore[no-any-return]
+
+
+def _batch_size(batch: Batch) -> int:
+    return next(value.shape[0] for value in batch.values() if isinstance(value, Tensor))
+
+
+def _reduced(gradient: Tensor, size: int, granularity: Granularity) -> Tensor:
+    """Absolute gradients per head, summed: |·| per token, per example or of the whole batch."""
+    rows = gradient.flatten(0, -2)
+    if granularity == "example":
+        rows = rows.unflatten(0, (size, -1)).sum(1)
+    elif granularity == "batch":
+        rows = rows.sum(0, keepdim=True)
+    return rows.abs().sum(0)
+
+
+def _normalised(scores: Tensor, heads: HeadMap) -> Tensor:
+    start, parts = 0, []
+    for block in heads.blocks:
+        part = scores[start : start + block.num_heads]
+        parts.append(part / part.norm().clamp(min=1e-20))
+        start += block.num_heads
+    return torch.cat(parts)
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
+def _leaf_gates(model: nn.Module, heads: HeadMap, mask: HeadMask) -> Iterator[list[Tensor]]:
+    """Gates that are leaves of the graph, one per head at every place of the block's output."""
+    leaves: list[Tensor] = []
+    with ExitStack() as hooks:
+        for block in heads.blocks:
+            if block.num_heads:
+                values = torch.tensor([float(index in mask.kept) for index in block.indices])
+                projection = model.get_submodule(block.path).get_submodule(block.anatomy.output)
+                hook = _LeafGate(values, block, leaves)
+                hooks.enter_context(projection.register_forward_pre_hook(hook))
+        yield leaves
+
+
+class _LeafGate:
+    def __init__(self, values: Tensor, block: AttentionBlock, leaves: list[Tensor]) -> None:
+        self.values, self.block, self.leaves = values, block, leaves
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        combined = args[0]
+        shape = (*combined.shape[:-1], self.block.num_heads)
+        leaf = self.values.to(combined).expand(shape).clone().requires_grad_()
+        self.leaves.append(leaf)
+        by_head = combined.unflatten(-1, (self.block.num_heads, self.block.head_size))
+        return ((by_head * leaf.unsqueeze(-1)).flatten(-2), *args[1:])

@@ -1,0 +1,49 @@
+"""Temperature against training progress: log-linear from start to end, then constant.
+
+DSP's annealing (Table 2): τ falls by the same factor every step until the cooldown is over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headcount.errors import HeadcountError
+
+
+@dataclass(frozen=True)
+class Annealing:
+    """How the temperature falls.
+
+    Attributes:
+        start: temperature of the first step. High temperatures make all gates alike.
+        end: temperature when the cooldown is over. Low ones make the gates hard.
+        cooldown: number of steps, or a fraction (of at most 1.0) of the training. A fraction gives
+            the same course to a short training and a long one.
+    """
+
+    start: float
+    end: float
+    cooldown: int | float
+
+    def __post_init__(self) -> None:
+        if not (self.start > 0 and self.end > 0):
+            raise HeadcountError(
+                f"a temperature must be above 0, got {self.start} → {self.end}; "
+                "give both ends of the annealing as positive numbers"
+            )
+        if (isinstance(self.cooldown, float) and not 0 < self.cooldown <= 1) or self.cooldown <= 0:
+            raise HeadcountError(
+                f"a cooldown of {self.cooldown} is neither a number of steps nor a fraction of the "
+                "training; give an integer above 0 or a float of at most 1.0"
+            )
+
+    def steps(self, total_steps: int) -> int:
+        """Length of the cooldown in steps."""
+        if isinstance(self.cooldown, float):
+            return max(1, round(self.cooldown * total_steps))
+        return self.cooldown
+
+    def temperature(self, step: int, total_steps: int) -> float:
+        """The temperature at a step, counted from 0."""
+        progress = min(step / self.steps(total_steps), 1.0)
+        return float(self.start * (self.end / self.start) ** progress)

@@ -1,0 +1,52 @@
+"""The straight-through estimator: hard top-K forward, the identity backward; no noise.
+
+The DSP paper's ablation of its soft top-K. All of w gets the gates' gradient, kept or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.pruners.base import Pruner
+from headcount.pruners.subset import hard_top_k
+
+
+class STE(Pruner):
+    """Choose K heads while the model is fine-tuned, with hard gates all the time.
+
+    Args:
+        keep: K.
+        learning_rate: of w; the paper's is 0.5, for 37,000 steps.
+        spread: w starts uniformly between minus and plus this.
+        **scope: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "ste"
+    w: nn.Parameter
+
+    def __init__(
+        self, keep: int | float, learning_rate: float = 0.05, spread: float = 0.5, **scope: Any
+    ) -> None:
+        super().__init__(keep, **scope)
+        self.learning_rate, self.spread = learning_rate, spread
+
+    def prepare(self, number: int) -> None:
+        """Draw the first w."""
+        generator = torch.Generator().manual_seed(self.seed)
+        start = torch.rand(number, generator=generator, dtype=torch.float64)
+        self.w = nn.Parameter((2 * start - 1) * self.spread)
+
+    def gates(self) -> Tensor:
+        """Exactly K ones, with the gradient of w itself."""
+        return hard_top_k(self.w.detach(), self.count) + self.w - self.w.detach()
+
+    def importance(self) -> Tensor:
+        """W itself."""
+        return self.w
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """W with its own learning rate and no weight decay."""
+        return [{"params": [self.w], "lr": self.learning_rate, "weight_decay": 0.0}]
