@@ -53,6 +53,9 @@ class Gated:
     def _new_pass(self, module: nn.Module, args: Any) -> None:
         # A new graph for each forward pass, so that each can be followed by its backward pass.
         self._values = None
+        # Made here, not in the first block: gradient checkpointing runs a block twice, and wants
+        # the same done both times.
+        self._current()
 
     def _current(self) -> Tensor:
         # The mode is asked for every time: generation calls an encoder without the whole model.

@@ -23,6 +23,7 @@ from headcount.errors import HeadcountError
 
 _Floats = NDArray[np.float64]
 _Indices = NDArray[np.int64]
+_Apart = tuple[int, float, float]
 
 _BOUND = 1e100  # gradients saturate here
 _COLDEST = 1e-100  # colder is the same: every gradient is 0 or saturated
@@ -58,10 +59,10 @@ def soft_top_k(logits: Tensor, k: int, temperature: float, noise: Tensor | None 
             f"the temperature is {temperature}, expected a finite number above 0; "
             "anneal towards a small one such as 1e-8"
         )
-    parts = [logits] if noise is None else [logits, noise]
-    ends = [torch.finfo(x.dtype).max for x in parts if x.is_floating_point()]
-    r = _sum([x.to("cpu", torch.float64) for x in parts])
-    gates: Tensor = _SoftTopK.apply(r, int(k), float(temperature), min(ends, default=math.inf))  # type: ignore[no-untyped-call]
+    r, largest = logits.to("cpu", torch.float64), _largest(logits)
+    if noise is not None:
+        r, largest = _add(r, noise.to("cpu", torch.float64)), min(largest, _largest(noise))
+    gates: Tensor = _SoftTopK.apply(r, int(k), float(temperature), largest)  # type: ignore[no-untyped-call]
     return _beside(logits, gates)
 
 
@@ -148,7 +149,6 @@ class _SoftTopK(torch.autograd.Function):
         return torch.from_numpy(adjoints.reshape(grad.shape)), None, None, None
 
 
-@np.errstate(over="ignore")  # of logits near 1e300
 def _take_steps(r: _Floats, shares: _Floats, temperature: float) -> tuple[_Floats, _Indices]:
     """Write the K softmaxes of one row into `shares`, with a minus; return (rest, apart).
 
@@ -175,8 +175,7 @@ def _take_steps(r: _Floats, shares: _Floats, temperature: float) -> tuple[_Float
             if -get() < least:  # scores only fall: no head is above the highest that was seen
                 top = s.item(s.argmax())
                 if top < _FADED:
-                    np.subtract(s, top, s)
-                    np.exp(s, exps)
+                    np.exp(np.subtract(s, top, s), exps)
                     add_up(minus, scalar)
                     top = 0.0
                 least = math.exp(top) / _APART
@@ -189,22 +188,19 @@ def _take_steps(r: _Floats, shares: _Floats, temperature: float) -> tuple[_Float
                 s[m] = max(s.item(m) + log_rest / temperature, _LOWEST)
                 continue
             scalar[()] = -left / z
-            np.multiply(share, scalar, logs)
-            np.log1p(logs, logs)
+            np.log1p(np.multiply(share, scalar, logs), logs)
             logs[m] = log_rest
         else:
             np.divide(exps, scalar, share)  # eq. 14-16
             np.log1p(share, logs)
         np.divide(logs, tau, logs)
         np.add(s, logs, s)  # eq. 18, divided by τ
-    if (rest < 1).any():
+    if rest.min() < 1:
         shares *= scales[:, None]
     return rest, apart
 
 
-def _set_apart(
-    s: _Floats, exps: _Floats, minus: _Floats, scalar: _Floats
-) -> tuple[int, float, float]:
+def _set_apart(s: _Floats, exps: _Floats, minus: _Floats, scalar: _Floats) -> _Apart:
     """The highest head m, the sum of the others' exps (relative to their highest), log(1 - g_m)."""
     m = int(s.argmax())
     top, s[m] = s.item(m), -math.inf
@@ -264,7 +260,7 @@ def _coefficients(
     grad: _Floats, shares: _Floats, rest: _Floats, apart: _Indices, temperature: float
 ) -> zip[Any]:
     """What `_retrace` needs of each step, last step first."""
-    g = shares * -rest[:, None]
+    g = shares * -rest[:, None] if rest.min() < 1 else -shares
     terms = np.empty((len(g), 3, grad.size))  # scaled adjoint, g grad / τ, -shares / τ
     np.multiply(g, grad / temperature, terms[:, 1])
     np.multiply(shares, 1.0 / temperature, terms[:, 2])
@@ -279,20 +275,23 @@ def _check(logits: Tensor, k: int) -> None:
     size = logits.shape[-1] if logits.dim() else 0
     if not hasattr(k, "__index__") or not 1 <= index(k) <= size:
         raise HeadcountError(
-            f"cannot keep {k} of {size} heads (the logits' last dimension); give a whole number "
-            f"from 1 to {size}"
+            f"cannot keep {k} of {size} heads; give a whole number from 1 to {size}"
         )
 
 
-def _sum(parts: list[Tensor]) -> Tensor:
-    shapes = [tuple(part.shape) for part in parts]
+def _add(logits: Tensor, noise: Tensor) -> Tensor:
     with suppress(RuntimeError):  # as many heads, but other rows
-        if shapes[0][-1:] == shapes[-1][-1:]:
-            return sum(parts[1:], parts[0])
+        if noise.shape[-1:] == logits.shape[-1:]:
+            return logits + noise
     raise HeadcountError(
-        f"the noise has the shape {shapes[1]}, but the logits have {shapes[0]}; "
-        "draw one number per head"
+        f"the noise has the shape {tuple(noise.shape)}, but the logits have "
+        f"{tuple(logits.shape)}; draw one number per head"
     )
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest gradient that the tensor's type can hold."""
+    return torch.finfo(tensor.dtype).max if tensor.is_floating_point() else math.inf
 
 
 def _beside(logits: Tensor, tensor: Tensor) -> Tensor:

@@ -1,0 +1,283 @@
+"""The Trainer of `transformers` with a pruner inside.
+
+It runs the training; here is only what a pruner needs: gates for the trainer's life, a parameter
+group with its own learning rate and clipping, and its state in every checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import (
+    PreTrainedModel,
+    Seq2SeqTrainer,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
+from headcount.pruners.base import Pruner
+from headcount.pruners.hard_concrete import HardConcrete
+from headcount.surgery import remove_heads
+from headcount.training.history import SelectionHistory, write_whole
+from headcount.training.step import PrunerStep, ignores_item_count
+
+WEIGHTS, STATE, HISTORY = "pruner.safetensors", "pruner.json", "selection_history.json"
+
+
+class PruningTrainer(Trainer):
+    """A `Trainer` that chooses K heads of the model while it trains it.
+
+        trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
+        trainer.train()
+        small = trainer.pruned_model()
+
+    Training uses the pruner's gates; evaluation, prediction and generation use its mask, also in
+    the middle of the training. A training that stopped goes on with
+    `train(resume_from_checkpoint=True)`, exactly as if it had not stopped. `selection_history.json`
+    in the output folder tells which heads were selected at every log.
+
+    Training logs gain `heads_selected`, `heads_changed` (since the last log), and where the pruner
+    has them `temperature`, `heads_expected` and `penalty_weight`. The logged loss is the model's,
+    without the pruner's penalty, so that runs compare.
+
+    Args:
+        *args: see `Trainer`.
+        pruner: how to choose; it is attached to the model, and the gates stay in place, until
+            `pruned_model` is called. `PipelinedDSP` also freezes the model as long.
+        **kwargs: see `Trainer`. An optimizer of your own gets the pruner's group added; with a
+            scheduler of your own, put `pruner.parameter_groups()` into the optimizer first.
+    """
+
+    def __init__(self, *args: Any, pruner: Pruner, **kwargs: Any) -> None:
+        if kwargs.get("model_init") is not None:
+            raise HeadcountError(
+                "a pruner is bound to one model, but model_init makes new ones; give model instead"
+            )
+        super().__init__(*args, **kwargs)
+        self.pruner = pruner
+        self.history = SelectionHistory()
+        self._gates = ExitStack()
+        self._removed = self._loss_known = False
+        self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(self._plain())))
+        pruner.to(self.args.device)
+        if not any(p.requires_grad for p in self._plain().parameters()):
+            # DistributedDataParallel refuses a frozen model, which needs no averaging.
+            prepare = partial(self.accelerator.prepare_model, evaluation_mode=True)
+            self.accelerator.prepare_model = prepare
+        self.add_callback(_PrunerCallback(self))
+
+    def _plain(self) -> PreTrainedModel:
+        return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
+
+    def mask(self) -> HeadMask:
+        """The heads that are selected now."""
+        return self.pruner.mask()
+
+    def pruned_model(self) -> PreTrainedModel:
+        """Take the gates off, cut the closed heads out of the model in place, and return it.
+
+        The trainer can still evaluate, predict and save, with the small model; to train that on,
+        make a new one.
+        """
+        model = self._plain()
+        if not self._removed:
+            self._gates.close()
+            remove_heads(model, self.mask())
+            self._removed = True
+        return model
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """The optimizer of `Trainer`, with the pruner's own groups."""
+        if self._removed:
+            raise HeadcountError(
+                "the heads were removed from this trainer's model; make a new Trainer to train on"
+            )
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        missing = [g for g in self.pruner.parameter_groups() if not _held(optimizer, g)]
+        if missing and self.lr_scheduler is not None:
+            raise HeadcountError(
+                "the scheduler was made for an optimizer without the pruner's parameters; call "
+                "pruner.bind(find_heads(model)), put pruner.parameter_groups() into the optimizer "
+                "and make the scheduler after that"
+            )
+        if missing:
+            # A frozen model leaves empty groups, whose learning rate would be the logged one.
+            optimizer.param_groups[:] = [g for g in optimizer.param_groups if g["params"]]
+        for group in missing:
+            optimizer.add_param_group(group)
+        return optimizer
+
+    def training_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """A micro-batch of a training step; the last one gives the pruner its gradients."""
+        if not self._loss_known and num_items_in_batch is not None:
+            self._learn_about_loss(model, inputs, num_items_in_batch)
+        self.pruner_step.begin(self.state.global_step, self.state.max_steps)
+        loss: Tensor = super().training_step(model, inputs, num_items_in_batch, **kwargs)
+        if self.accelerator.sync_gradients:
+            # Before the unscaling of mixed precision, so that it sees an overflow here too.
+            scaler = self.accelerator.scaler
+            self.pruner_step.finish(1.0 if scaler is None else scaler.get_scale())
+        return loss
+
+    def _learn_about_loss(
+        self, model: nn.Module, inputs: dict[str, Any], items: Tensor | int
+    ) -> None:
+        """Let `Trainer` average over micro-batches if the model does not do it."""
+        self._loss_known = True
+        alone = self.args.gradient_accumulation_steps == 1 and self.args.world_size == 1
+        if alone or not self.model_accepts_loss_kwargs or self.compute_loss_func is not None:
+            return
+        model.eval()
+        ready = self._prepare_inputs(inputs)
+
+        def loss(items: Tensor) -> Tensor:
+            value = self.compute_loss(model, dict(ready), num_items_in_batch=items)
+            return value[0] if isinstance(value, tuple) else value
+
+        if ignores_item_count(loss, items):
+            self.model_accepts_loss_kwargs = False
+
+    def prepare_update(self) -> None:
+        """Right before the optimizer's step: clip the pruner's gradients, and set its rate."""
+        settings = getattr(self.pruner, "settings", None)
+        clip = getattr(settings, "clip", 1.0)
+        if clip is not None:
+            nn.utils.clip_grad_norm_(list(self.pruner.parameters()), clip)
+        if not getattr(settings, "decay", True):
+            for group in self.pruner.parameter_groups():
+                for own in self._optimizer().param_groups:
+                    if any(p is group["params"][0] for p in own["params"]):
+                        own["lr"] = group["lr"]
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        assert self.optimizer is not None
+        return self.optimizer
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log as `Trainer` does; a training log also tells about the heads."""
+        if "loss" in logs:
+            logs.update(self._readings())
+        super().log(logs, *args, **kwargs)
+
+    def _readings(self) -> dict[str, float]:
+        mask = self.mask()
+        changed = self.history.record(self.state.global_step, mask)
+        readings: dict[str, float] = {"heads_selected": len(mask), "heads_changed": changed}
+        temperature = getattr(self.pruner, "temperature", None)
+        if temperature is not None:
+            readings["temperature"] = float(temperature)
+        if isinstance(self.pruner, HardConcrete):
+            readings["heads_expected"] = float(self.pruner.expected_count().detach())
+            readings["penalty_weight"] = self.pruner.penalty_weight
+        return readings
+
+    def begin_history(self) -> None:
+        """Note the first selection of a training that starts anew."""
+        self.pruner_step.forget()
+        if self.state.global_step == 0:
+            self.history.clear()
+        self.history.record(self.state.global_step, self.mask())
+
+    def save_history(self) -> None:
+        """Write `selection_history.json` into the output folder."""
+        if self.args.should_save and self.args.output_dir is not None:
+            self.history.save(Path(self.args.output_dir) / HISTORY)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any, *args: Any, **kwargs: Any) -> None:
+        # Before the rest: the Trainer writes its state last, and what has that is complete.
+        folder = f"checkpoint-{self.state.global_step}"
+        if self.args.should_save:
+            self._save_pruner(Path(self._get_output_dir(trial=trial)) / folder)
+        self.save_history()
+        super()._save_checkpoint(model, trial, *args, **kwargs)
+
+    def _save_pruner(self, folder: Path) -> None:
+        weights = {
+            name: value.cpu().contiguous() for name, value in self.pruner.state_dict().items()
+        }
+        state: dict[str, Any] = {"pruner": self.pruner.name}
+        if isinstance(self.pruner, HardConcrete):
+            state["penalty_weight"] = self.pruner.penalty_weight
+        text = json.dumps(state, indent=2) + "\n"
+        write_whole(folder / WEIGHTS, lambda path: save_file(weights, path))
+        write_whole(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
+        self.history.save(folder / HISTORY)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
+        self._load_pruner(Path(resume_from_checkpoint))
+        self.history = SelectionHistory.load(Path(resume_from_checkpoint) / HISTORY)
+
+    def _load_best_model(self) -> None:
+        # The history is that of the training, which ended elsewhere than at its best.
+        self.history.record(self.state.global_step, self.mask())
+        super()._load_best_model()
+        self._load_pruner(Path(str(self.state.best_model_checkpoint)))
+
+    def _load_pruner(self, folder: Path) -> None:
+        try:
+            state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+            weights = load_file(folder / WEIGHTS)
+        except OSError as error:
+            raise HeadcountError(
+                f"{folder} has no {Path(error.filename or STATE).name}, so the choice of heads "
+                "cannot go on from there; give a checkpoint that a PruningTrainer wrote"
+            ) from error
+        if state["pruner"] != self.pruner.name:
+            raise HeadcountError(
+                f"{folder} was written with the pruner {state['pruner']}, but this one is "
+                f"{self.pruner.name}; go on with the same pruner"
+            )
+        self.pruner.load_state_dict(weights)
+        if isinstance(self.pruner, HardConcrete):
+            self.pruner.penalty_weight = state["penalty_weight"]
+
+
+class Seq2SeqPruningTrainer(PruningTrainer, Seq2SeqTrainer):
+    """A `Seq2SeqTrainer` that prunes: `predict_with_generate` generates with the mask."""
+
+
+class _PrunerCallback(TrainerCallback):
+    """Calls the trainer where it has no method of its own to override."""
+
+    def __init__(self, trainer: PruningTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.trainer.begin_history()
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.trainer.prepare_update()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.trainer.history.record(state.global_step, self.trainer.mask())
+        self.trainer.save_history()
+
+
+def _held(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
+    held = {id(p) for own in optimizer.param_groups for p in own["params"]}
+    return all(id(p) in held for p in group["params"])
