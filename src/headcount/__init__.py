@@ -22,6 +22,7 @@ from headcount.pruners import (
     soft_top_k,
 )
 from headcount.surgery import Removal, prove_removal, remove_heads
+from headcount.training import PruningTrainer, Seq2SeqPruningTrainer
 
 __version__ = "0.1.0"
 
@@ -38,8 +39,10 @@ __all__ = [
     "Michel",
     "PipelinedDSP",
     "Pruner",
+    "PruningTrainer",
     "Random",
     "Removal",
+    "Seq2SeqPruningTrainer",
     "Unpruned",
     "checkpoint",
     "find_heads",

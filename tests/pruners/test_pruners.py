@@ -112,6 +112,21 @@ def test_pipelined_trains_nothing_but_w() -> None:
         assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_parts_are_frozen_by_the_pattern_of_their_name() -> None:
+    model = build("bart")
+    pruner = HardConcrete(3, kinds=["encoder"], freeze=["model.decoder.*"])
+    with pruner.attached(model):
+        trains = {name for name, p in model.named_parameters() if p.requires_grad}
+        assert not any(name.startswith("model.decoder.") for name in trains)
+        assert any(name.startswith("model.encoder.") for name in trains)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    with (
+        pytest.raises(hc.HeadcountError, match="no parameter of the model is called"),
+        JointDSP(3, freeze=["decodr.*"]).attached(model),
+    ):
+        pass
+
+
 def test_ste_keeps_exactly_k_with_ties_and_with_all() -> None:
     for keep in (4, 12):
         pruner = STE(keep, spread=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ class Pruner(nn.Module):
         kinds: decide about heads of these kinds only (`encoder`, `decoder`, `cross`).
         layers: decide about heads of these layers only.
         min_per_block: leave at least so many heads in each block.
+        freeze: patterns of parameter names (`model.decoder.*`) that do not train as long as the
+            pruner is attached; Voita et al. freeze the decoder while pruning the encoder.
         seed: of the noise and of random starts; the same seed gives the same run.
     """
 
@@ -48,10 +51,11 @@ class Pruner(nn.Module):
         kinds: Sequence[str] | None = None,
         layers: Sequence[int] | None = None,
         min_per_block: int = 0,
+        freeze: Sequence[str] = (),
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.keep, self.seed = keep, seed
+        self.keep, self.freeze, self.seed = keep, tuple(freeze), seed
         self.scope = Scope(
             None if kinds is None else tuple(kinds),
             None if layers is None else tuple(layers),
@@ -114,7 +118,29 @@ class Pruner(nn.Module):
 
     @contextmanager
     def attached(self, model: nn.Module) -> Iterator[Gated]:
-        """Put the gates in place for as long as the block lasts."""
+        """Put the gates in place, and freeze what is to be frozen, as long as the block lasts."""
         self.bind(find_heads(model))
-        with Gated(model, self) as gated:
+        with frozen(model, self.freeze), Gated(model, self) as gated:
             yield gated
+
+
+@contextmanager
+def frozen(model: nn.Module, patterns: Sequence[str]) -> Iterator[None]:
+    """Keep parameters whose names match a pattern from training as long as the block lasts."""
+    names = [name for name, p in model.named_parameters() if p.requires_grad]
+    for pattern in patterns:
+        if not fnmatch.filter([name for name, _ in model.named_parameters()], pattern):
+            raise HeadcountError(
+                f"no parameter of the model is called {pattern!r}, so none can be frozen; "
+                "names are those of model.named_parameters(), with * for any part"
+            )
+    matched = [
+        model.get_parameter(n) for n in names if any(fnmatch.fnmatch(n, p) for p in patterns)
+    ]
+    for parameter in matched:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in matched:
+            parameter.requires_grad_(True)

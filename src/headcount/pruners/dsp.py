@@ -6,8 +6,6 @@ the head weights w are learned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +14,6 @@ from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.pruners.base import Pruner
-from headcount.pruners.gated import Gated
 from headcount.pruners.schedule import Annealing
 from headcount.pruners.subset import gumbel_noise, soft_top_k
 
@@ -40,8 +37,9 @@ class DSPSettings:
             fairly. False leaves it as it is (the paper).
         clamp: cut gates above 1 to 1. The relaxed gates of the paper may exceed 1.
         decay: w's learning rate follows the trainer's schedule; False keeps it constant.
-        clip: largest norm of w's gradient, clipped apart from the model's; None clips it with the
-            model's, as the paper's BERT does.
+        clip: largest norm of w's gradient, clipped apart from the model's by the trainer; None
+            leaves it as it is. (The paper's BERT clips both together, so that a large gradient of w
+            shrinks that step of the model too; that is not imitated.)
     """
 
     annealing: Annealing = WARM_TO_COLD
@@ -146,15 +144,7 @@ class PipelinedDSP(JointDSP):
 
     name: ClassVar[str] = "pipelined-dsp"
 
-    @contextmanager
-    def attached(self, model: nn.Module) -> Iterator[Gated]:
-        """Put the gates in place and freeze the model for as long as the block lasts."""
-        trainable = [p for p in model.parameters() if p.requires_grad]
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        try:
-            with super().attached(model) as gated:
-                yield gated
-        finally:
-            for parameter in trainable:
-                parameter.requires_grad_(True)
+    def __init__(
+        self, keep: int | float, settings: DSPSettings | str = "default", **scope: Any
+    ) -> None:
+        super().__init__(keep, settings, freeze=("*",), **scope)

@@ -17,7 +17,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner
+from headcount.pruners.base import Pruner, frozen
 from headcount.pruners.choice import choose
 
 Granularity = Literal["example", "token", "batch"]
@@ -120,7 +120,7 @@ def importance(
     examples = 0
     training = model.training
     model.eval()
-    with _frozen(model):
+    with frozen(model, ["*"]):
         for batch in batches:
             with _leaf_gates(model, heads, mask) as leaves:
                 loss = _loss(model, batch)
@@ -167,18 +167,6 @@ def _normalised(scores: Tensor, heads: HeadMap) -> Tensor:
         parts.append(part / part.norm().clamp(min=1e-20))
         start += block.num_heads
     return torch.cat(parts)
-
-
-@contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
 
 
 @contextmanager
