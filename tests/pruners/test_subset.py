@@ -151,12 +151,11 @@ def test_cold_gates_are_the_hard_ones(k: int) -> None:
 
 @pytest.mark.parametrize("temperature", [1e3, 1.0, 1e-3, 1e-8])
 def test_equal_heads_share_equally(temperature: float) -> None:
-    logits = torch.full((9,), 3.0, dtype=torch.float64)
-    assert_close(soft_top_k(logits, 4, temperature), torch.full((9,), 4 / 9).double(), 1e-7)
-    logits[:3] = torch.tensor([7.0, 7.0, -1.0])
-    gates = soft_top_k(logits, 6, temperature)
-    assert_close(gates[0], gates[1], 1e-15)
-    assert_close(gates[3:], gates[3].expand(6), 1e-15)
+    alike = soft_top_k(torch.full((9,), 3.0), 4, temperature)
+    assert_close(alike, torch.full((9,), 4 / 9, dtype=torch.float64), 1e-12)
+    gates = soft_top_k(torch.tensor([9.0, 7.0, 7.0, 7.0, 3.0, 3.0, 3.0, 1.0]), 6, temperature)
+    for group in (gates[1:4], gates[4:7]):
+        assert_close(group, group.mean().expand(3), 1e-14)
 
 
 def test_hot_gates_are_all_equal() -> None:
@@ -279,12 +278,13 @@ def test_sum_of_saturated_gradients_is_finite() -> None:
     assert gradient.abs().max() > 1e38
 
 
-@pytest.mark.parametrize("extreme", [1e-300, 1e150, 1e200])
+@pytest.mark.parametrize("extreme", [1e-300, 1e150, 1.7e308])
 def test_extreme_logits_are_finite(extreme: float) -> None:
     logits = extreme * torch.tensor([1.0, -1.0, 0.5, 0.5, 0.0], dtype=torch.float64)
     for temperature in (1e300, 1.0, 1e-8, 1e-300):
         for k in (1, 3, 5):
-            assert_sound(logits, k, temperature)
+            with np.errstate(over="ignore"):
+                assert_sound(logits, k, temperature)
 
 
 # Hard top-K

@@ -131,14 +131,14 @@ class _SoftTopK(torch.autograd.Function):
         for row, (rest, apart) in enumerate(ctx.leads):
             gates[row] = _sum_of_steps(shares[row], rest, apart)
         ctx.save_for_backward(torch.from_numpy(shares))
-        ctx.limit = min(_BOUND, largest / max(count, 1))  # of logits or noise that are one row
+        ctx.limit = min(_BOUND, largest / max(count, 1))  # rows may be added up
         return torch.from_numpy(gates.reshape(r.shape))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         shares = ctx.saved_tensors[0].numpy()
-        rows = grad.numpy().reshape(len(shares), -1)
+        rows = grad.detach().numpy().reshape(len(shares), -1)
         if not np.isfinite(rows).all():  # a loss scaler must be able to notice
             return torch.full_like(grad, math.nan), None, None, None
         adjoints = np.empty(rows.shape)
