@@ -14,7 +14,7 @@ from headcount.heads.blocks import AttentionBlock
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.heads.remains import Remains, remember
-from headcount.surgery.counts import update_counts
+from headcount.surgery.counts import is_uneven, update_counts
 from headcount.surgery.emptied import empty
 from headcount.surgery.grouped import serve_uneven_groups
 from headcount.surgery.padded import is_projection, pad_projections
@@ -83,12 +83,7 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def _refuse_impossible(block: AttentionBlock, kept: tuple[int, ...]) -> None:
-    anatomy = block.anatomy
-    sizes = {
-        sum(head // anatomy.group_size == kv for head in kept)
-        for kv in anatomy.key_value_heads(kept)
-    }
-    if len(sizes) > 1 and not anatomy.uneven_groups:
+    if is_uneven(block.anatomy, kept) and not block.anatomy.uneven_groups:
         raise HeadcountError(
             f"{block.name} ({block.path}) keeps its queries fused with shared keys and values; "
             "remove equally many heads from each of its groups"
