@@ -104,3 +104,13 @@ def _guaranteed(heads: HeadMap, scope: Scope, ranked: Sequence[int]) -> list[int
             taken[owner[place]] = taken.get(owner[place], 0) + 1
             best.append(place)
     return best
+
+
+def normalised_by_block(values: Tensor, blocks: Sequence[AttentionBlock]) -> Tensor:
+    """Divide the values of each block's heads by their ℓ2 norm, so that layers compare fairly."""
+    start, parts = 0, []
+    for block in blocks:
+        part = values[start : start + block.num_heads]
+        parts.append(part / part.norm().clamp(min=1e-300))
+        start += block.num_heads
+    return torch.cat(parts)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.pruners.base import Pruner
+from headcount.pruners.choice import normalised_by_block
 from headcount.pruners.schedule import Annealing
 from headcount.pruners.subset import gumbel_noise, soft_top_k
 
@@ -123,12 +124,7 @@ class JointDSP(Pruner):
         return gates.clamp(max=1.0) if self.settings.clamp else gates
 
     def _balanced(self, gradient: Tensor) -> Tensor:
-        start, parts = 0, []
-        for block in self.scope.blocks(self.bound()):
-            part = gradient[start : start + block.num_heads]
-            parts.append(part / part.norm().clamp(min=1e-300))
-            start += block.num_heads
-        return torch.cat(parts)
+        return normalised_by_block(gradient, self.scope.blocks(self.bound()))
 
     def importance(self) -> Tensor:
         """W itself: the most important head has the largest."""

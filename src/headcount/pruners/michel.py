@@ -18,7 +18,7 @@ from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner, frozen
-from headcount.pruners.choice import choose
+from headcount.pruners.choice import choose, normalised_by_block
 
 Granularity = Literal["example", "token", "batch"]
 Batch = Mapping[str, Any]
@@ -134,7 +134,7 @@ def importance(
     if not examples:
         raise HeadcountError("there is no data to score the heads on; give at least one batch")
     scores = total / examples
-    return _normalised(scores, heads) if normalise else scores
+    return normalised_by_block(scores, heads.blocks) if normalise else scores
 
 
 def _loss(model: nn.Module, batch: Batch) -> Tensor:
@@ -158,15 +158,6 @@ def _reduced(gradient: Tensor, size: int, granularity: Granularity) -> Tensor:
     elif granularity == "batch":
         rows = rows.sum(0, keepdim=True)
     return rows.abs().sum(0)
-
-
-def _normalised(scores: Tensor, heads: HeadMap) -> Tensor:
-    start, parts = 0, []
-    for block in heads.blocks:
-        part = scores[start : start + block.num_heads]
-        parts.append(part / part.norm().clamp(min=1e-20))
-        start += block.num_heads
-    return torch.cat(parts)
 
 
 @contextmanager
