@@ -1,0 +1,1 @@
+"""Data in, metric out: one file per kind of task."""

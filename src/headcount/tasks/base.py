@@ -1,0 +1,117 @@
+"""What every task is: data for training and evaluation, a model for it, and a score."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from datasets import Dataset
+from torch import Tensor
+from transformers import EvalPrediction, PreTrainedModel
+
+# A tokenizer or an image processor: what is saved beside the model.
+Processor = Any
+Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
+Prediction = int | float | str
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which data, and how much of it.
+
+    Attributes:
+        data: a folder, a file, or the name of a data set on the hub.
+        train: the training file inside `data`, or a path of its own; found by name if None.
+        evaluate: files for evaluation, likewise; the first is the one to tune on.
+        text: columns with the text, one or two; found by name if empty.
+        label: the column with the label; found by name if None.
+        labels: names of the labels in the order of their numbers; found in the training data
+            if empty.
+        source: for translation, the language (the file's ending, or the column) to translate from.
+        target: likewise, the language to translate into.
+        max_length: longer inputs are cut, in tokens.
+        limit_train: use so many training examples, drawn with the seed; None for all.
+        limit_eval: use so many examples of every evaluation set, drawn with the seed.
+        seed: of these draws, and of whatever a task draws besides.
+        cache: where prepared data is kept from run to run.
+        options: what only some tasks know: see each task.
+    """
+
+    data: str
+    train: str | None = None
+    evaluate: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    label: str | None = None
+    labels: tuple[str, ...] = ()
+    source: str | None = None
+    target: str | None = None
+    max_length: int = 128
+    limit_train: int | None = None
+    limit_eval: int | None = None
+    seed: int = 0
+    cache: Path | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Task(ABC):
+    """A kind of data with its model class and its metric.
+
+    A task is made from `DataSettings` and checks at once that the data can be read; nothing is
+    tokenised before it is asked for.
+
+    Attributes:
+        name: as on the command line.
+        metric: the metric that decides.
+        greater_is_better: False for perplexity.
+        generates: whether predictions are generated text; the trainer is then a sequence-to-
+            sequence one.
+        training: what this task changes in the training arguments, for example label smoothing.
+    """
+
+    name: str
+    metric: str
+    greater_is_better: ClassVar[bool] = True
+    generates: ClassVar[bool] = False
+
+    def __init__(self, settings: DataSettings) -> None:
+        self.settings = settings
+        self.training: dict[str, Any] = {}
+
+    @abstractmethod
+    def load_processor(self, model: str) -> Processor:
+        """The tokenizer or image processor that belongs to a model folder or hub name."""
+
+    @abstractmethod
+    def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
+        """The model, with a fresh output layer where its own does not fit the task's labels."""
+
+    @abstractmethod
+    def train_data(self, processor: Processor) -> Dataset:
+        """Prepared training examples with a column `length`, drawn and limited."""
+
+    @abstractmethod
+    def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
+        """Prepared examples of every evaluation set, longest first; the first is to tune on."""
+
+    @abstractmethod
+    def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
+        """Makes a batch, padded to its own longest example."""
+
+    @abstractmethod
+    def predictions(self, output: EvalPrediction, processor: Processor) -> Sequence[Prediction]:
+        """What the model says of each example, in the order of the evaluation set."""
+
+    @abstractmethod
+    def scores(self, output: EvalPrediction, processor: Processor) -> dict[str, float]:
+        """All metrics of an evaluation set, by name; the deciding one is among them."""
+
+    def reduce(self, logits: Any, labels: Tensor) -> Tensor:
+        """Make of a batch's logits what `scores` needs, before they are gathered."""
+        return logits[0] if isinstance(logits, tuple) else logits
+
+    def signature(self, split: str) -> str:
+        """What a published score must say about its data and metric."""
+        return f"data:{self.name}-{split}"
