@@ -101,11 +101,13 @@ class Task(ABC):
         """Makes a batch, padded to its own longest example."""
 
     @abstractmethod
-    def predictions(self, output: EvalPrediction, processor: Processor) -> Sequence[Prediction]:
-        """What the model says of each example, in the order of the evaluation set."""
+    def predictions(
+        self, output: EvalPrediction, processor: Processor, split: str
+    ) -> Sequence[Prediction]:
+        """What the model says of each example of an evaluation set, in its order."""
 
     @abstractmethod
-    def scores(self, output: EvalPrediction, processor: Processor) -> dict[str, float]:
+    def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
         """All metrics of an evaluation set, by name; the deciding one is among them."""
 
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
