@@ -48,7 +48,7 @@ format: $(INSTALLED)  ## mend style in place
 	.venv/bin/ruff format
 
 coverage: $(INSTALLED)  ## measure which model families headcount understands
-	.venv/bin/python benchmarks/coverage.py
+	.venv/bin/python benchmarks/families.py
 
 clean:  ## remove the environments, caches and builds
 	rm -rf .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

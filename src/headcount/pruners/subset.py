@@ -9,30 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
 from operator import index
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from headcount.errors import HeadcountError
+from headcount.pruners.steps import BOUND, retrace_steps, take_steps
 
-_Floats = NDArray[np.float64]
-_Indices = NDArray[np.int64]
-_Apart = tuple[int, float, float]
-
-_BOUND = 1e100  # gradients saturate here
 _COLDEST = 1e-100  # colder is the same: every gradient is 0 or saturated
-_LOWEST = -1e300  # a score that is never chosen, yet finite
-_DUST = -500.0  # exp of it is nothing beside 1; exp takes four times as long where it underflows
-_APART = 0.9  # a head with more than this share of a step is treated apart from the others
-_FADED = -200.0  # scores only fall; when all are lower than this, they are centred anew
-_UNSEEN = 1e-20  # a change of scores that no float64 share can show
-_BLOCK = 256  # steps whose backward coefficients are prepared together
 
 
 def soft_top_k(logits: Tensor, k: int, temperature: float, noise: Tensor | None = None) -> Tensor:
@@ -118,20 +106,24 @@ class _SoftTopK(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, r: Tensor, k: int, temperature: float, largest: float) -> Tensor:
-        rows: _Floats = r.detach().numpy().reshape(-1, r.shape[-1])
-        if not np.isfinite(rows).all():
+        rows = r.detach().numpy().reshape(-1, r.shape[-1])
+        if not math.isfinite(rows.sum()) and not np.isfinite(rows).all():
             raise HeadcountError(
                 "some logits or their noise are infinite or NaN, expected finite numbers; "
                 "look for a training step that diverged"
             )
         count, size = rows.shape
-        gates, shares = np.empty((count, size)), np.empty((count, k, size))
+        gates, shares = np.ones((count, size)), np.zeros((count, k, size))
+        rest, apart = np.empty((count, k)), np.empty((count, k), dtype=np.int64)
         ctx.temperature = max(temperature, _COLDEST)
-        ctx.leads = [_take_steps(*row, ctx.temperature) for row in zip(rows, shares, strict=True)]
-        for row, (rest, apart) in enumerate(ctx.leads):
-            gates[row] = _sum_of_steps(shares[row], rest, apart)
+        if size > 1:  # a single head is always chosen
+            for row in range(count):
+                take_steps(
+                    rows[row], ctx.temperature, shares[row], rest[row], apart[row], gates[row]
+                )
+        ctx.rest, ctx.apart = rest, apart
         ctx.save_for_backward(torch.from_numpy(shares))
-        ctx.limit = min(_BOUND, largest / max(count, 1))  # rows may be added up
+        ctx.limit = min(BOUND, largest / max(count, 1))  # rows may be added up
         return torch.from_numpy(gates.reshape(r.shape))
 
     @staticmethod
@@ -139,136 +131,18 @@ class _SoftTopK(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         shares = ctx.saved_tensors[0].numpy()
         rows = grad.detach().numpy().reshape(len(shares), -1)
-        if not np.isfinite(rows).all():  # a loss scaler must be able to notice
+        if not math.isfinite(rows.sum()) and not np.isfinite(rows).all():
+            # A loss scaler must be able to notice.
             return torch.full_like(grad, math.nan), None, None, None
-        adjoints = np.empty(rows.shape)
-        for row, direct in enumerate(np.clip(rows, -_BOUND, _BOUND)):
-            rest, apart = ctx.leads[row]
-            adjoints[row] = _retrace(direct, shares[row], rest, apart, ctx.temperature)
-        np.clip(adjoints, -ctx.limit, ctx.limit, out=adjoints)
+        rows, adjoints = rows.clip(-BOUND, BOUND), np.zeros(rows.shape)
+        if rows.shape[-1] > 1:
+            for row in range(len(rows)):
+                retrace_steps(
+                    rows[row], ctx.temperature, shares[row], ctx.rest[row], ctx.apart[row],
+                    adjoints[row],
+                )  # fmt: skip
+        adjoints.clip(-ctx.limit, ctx.limit, out=adjoints)
         return torch.from_numpy(adjoints.reshape(grad.shape)), None, None, None
-
-
-def _take_steps(r: _Floats, shares: _Floats, temperature: float) -> tuple[_Floats, _Indices]:
-    """Write the K softmaxes of one row into `shares`, with a minus; return (rest, apart).
-
-    A step in which one head m has nearly everything is kept as `rest = 1 - g_m`, `apart = m`, and
-    the others' shares of the rest, `g_j / (1 - g_m)`, which stay exact when g_m rounds to 1. Any
-    other step is kept as it is, with a rest of 1 and no head apart. At a hundred heads a call costs
-    more than its arithmetic: hence few calls, and scalars in arrays without dimensions.
-    """
-    rest, apart = np.ones(len(shares)), np.zeros(len(shares), dtype=np.int64)
-    if r.size == 1:
-        shares[:] = rest[:] = 0.0
-        return rest, apart
-    s = np.maximum((r - r[r.argmax()]) / temperature, _LOWEST)  # eq. 17: s = r / τ, shifted
-    exps, logs, minus = np.empty(r.size), np.empty(r.size), np.full(r.size, -1.0)
-    scalar, tau, scales = np.empty(()), np.array(temperature), rest.copy()
-    add_up, get, least, is_apart = exps.dot, scalar.item, math.inf, False
-    for k, share in enumerate(shares):
-        if is_apart:
-            m, z, log_rest = _set_apart(s, share, minus, scalar)
-            is_apart = log_rest < math.log(0.5)  # equal heads are never apart: they stay equal
-        if not is_apart:
-            np.exp(s, exps)
-            add_up(minus, scalar)
-            if -get() < least:  # scores only fall: no head is above the highest that was seen
-                top = s.item(s.argmax())
-                if top < _FADED:
-                    np.exp(np.subtract(s, top, s), exps)
-                    add_up(minus, scalar)
-                    top = 0.0
-                least = math.exp(top) / _APART
-                if -get() < least:
-                    is_apart, least = True, math.inf
-                    m, z, log_rest = _set_apart(s, share, minus, scalar)
-        if is_apart:
-            apart[k], rest[k], scales[k] = m, (left := math.exp(log_rest)), -1.0 / z
-            if left < _UNSEEN * temperature:
-                s[m] = max(s.item(m) + log_rest / temperature, _LOWEST)
-                continue
-            scalar[()] = -left / z
-            np.log1p(np.multiply(share, scalar, logs), logs)
-            logs[m] = log_rest
-        else:
-            np.divide(exps, scalar, share)  # eq. 14-16
-            np.log1p(share, logs)
-        np.divide(logs, tau, logs)
-        np.add(s, logs, s)  # eq. 18, divided by τ
-    if rest.min() < 1:
-        shares *= scales[:, None]
-    return rest, apart
-
-
-def _set_apart(s: _Floats, exps: _Floats, minus: _Floats, scalar: _Floats) -> _Apart:
-    """The highest head m, the sum of the others' exps (relative to their highest), log(1 - g_m)."""
-    m = int(s.argmax())
-    top, s[m] = s.item(m), -math.inf
-    second = s.item(s.argmax())
-    scalar[()] = second
-    np.subtract(s, scalar, exps)
-    s[m] = top
-    np.maximum(exps, _DUST, out=exps)
-    np.exp(exps, exps)
-    exps[m] = 0.0
-    z = -float(exps.dot(minus))
-    x = second - top + math.log(z)  # log of the others against m
-    return m, z, x - math.log1p(math.exp(x))
-
-
-def _sum_of_steps(shares: _Floats, rest: _Floats, apart: _Indices) -> _Floats:
-    """Eq. 19, of steps as `_take_steps` keeps them."""
-    gates: _Floats = -rest @ shares
-    gates += np.bincount(apart, weights=1.0 - rest, minlength=gates.size)
-    return gates
-
-
-def _retrace(
-    grad: _Floats, shares: _Floats, rest: _Floats, apart: _Indices, temperature: float
-) -> _Floats:
-    """The gradient of one row's r from that of its gates: the steps, walked backwards.
-
-    With the adjoint a of r after a step and v = grad - a / (1 - g), the adjoint before it is
-    a + g (v - Σ g v) / τ. Where m is apart, a_m / (1 - g_m) is left out of v. What it does needs
-    no division by something small: c = g_m a_m / τ moves from m to the others by their shares.
-    The largest adjoint grows by less than 1 + 64 / τ in a step, and is clipped before it overflows.
-    """
-    adjoint, weights = np.zeros(grad.size), np.ones(3)
-    dot, item, combine = adjoint.dot, adjoint.item, weights.dot
-    safe = int(min(460 / math.log1p(64 / temperature), _BLOCK)) or 1  # e^460 = 1e200
-    size = _BLOCK // safe * safe
-    for stop in range(len(shares), 0, -size):
-        block = slice(max(stop - size, 0), stop)
-        steps = _coefficients(grad, shares[block], rest[block], apart[block], temperature)
-        for _ in range(block.start, stop, safe):
-            for m, g_m, left, mean, odds, factor, scaled, terms in islice(steps, safe):
-                mean -= float(dot(odds))  # now Σ g v of all heads but m
-                np.multiply(adjoint, factor, scaled)
-                if g_m:
-                    c, v_m = g_m * item(m), float(grad[m])
-                    weights[2] = left * (mean + g_m * v_m) - c
-                    combine(terms, adjoint)
-                    adjoint[m] += (g_m * (left * v_m - mean) - c) / temperature
-                else:
-                    weights[2] = mean
-                    combine(terms, adjoint)
-            np.clip(adjoint, -_BOUND, _BOUND, out=adjoint)
-    return adjoint
-
-
-def _coefficients(
-    grad: _Floats, shares: _Floats, rest: _Floats, apart: _Indices, temperature: float
-) -> zip[Any]:
-    """What `_retrace` needs of each step, last step first."""
-    g = shares * -rest[:, None] if rest.min() < 1 else -shares
-    terms = np.empty((len(g), 3, grad.size))  # scaled adjoint, g grad / τ, -shares / τ
-    np.multiply(g, grad / temperature, terms[:, 1])
-    np.multiply(shares, 1.0 / temperature, terms[:, 2])
-    odds = g / (1.0 - g)
-    factors = 1.0 - odds * (1.0 / temperature)
-    numbers = (each[::-1].tolist() for each in (apart, 1.0 - rest, rest, g @ grad))
-    arrays = (each[::-1] for each in (odds, factors, terms[:, 0], terms))
-    return zip(*numbers, *arrays, strict=True)
 
 
 def _check(logits: Tensor, k: int) -> None:

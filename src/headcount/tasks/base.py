@@ -112,7 +112,8 @@ class Task(ABC):
 
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
         """Make of a batch's logits what `scores` needs, before they are gathered."""
-        return logits[0] if isinstance(logits, tuple) else logits
+        reduced: Tensor = logits[0] if isinstance(logits, tuple) else logits
+        return reduced
 
     def signature(self, split: str) -> str:
         """What a published score must say about its data and metric."""

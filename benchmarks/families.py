@@ -4,7 +4,7 @@ Builds every registered model class with a tiny configuration and random weights
 removes the same heads from a copy, and compares the outputs. Prints how many classes agree, which
 are refused and why, and which cannot be built; writes the list to COVERAGE.md beside this file.
 
-Usage: coverage.py [--jobs N] [PATTERN ...]
+Usage: families.py [--jobs N] [PATTERN ...]
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def report(results: list[Result]) -> str:
     lines = [
         "# Which model classes can lose heads",
         "",
-        "Written by `benchmarks/coverage.py`: tiny random models of every class that transformers "
+        "Written by `benchmarks/families.py`: tiny random models of every class that transformers "
         f"{transformers.__version__} registers, torch {torch.__version__}, float32, difference "
         f"below {TOLERANCE:g} relative to the outputs' scale where that is above one (checked "
         "again in float64 where rounding may explain a difference).",
