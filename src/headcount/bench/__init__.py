@@ -1,0 +1,1 @@
+"""Speed, memory and size of models, beside one another."""

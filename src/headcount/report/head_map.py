@@ -1,0 +1,58 @@
+"""A picture of layers × heads: how important each head is, and which are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from headcount.heads.mask import HeadMask
+
+KEPT, CUT, FRAME = "#0072b2", "#e6e6e6", "#d55e00"  # told apart by the colour-blind, and in grey
+
+
+def draw_head_map(
+    mask: HeadMask, importance: Sequence[float] | None, title: str, path: Path
+) -> None:
+    """Draw one row per block and one square per head.
+
+    Args:
+        mask: the kept heads are framed, or filled if no importance is given.
+        importance: of every head by its flat index; NaN where none is known.
+        title: above the picture.
+        path: the ending decides the format: .png, .svg or .pdf.
+    """
+    blocks = mask.layout
+    width = max(born for _, born in blocks)
+    figure = Figure(figsize=(0.36 * width + 2.6, 0.36 * len(blocks) + 1.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    grid = np.full((len(blocks), width), np.nan)
+    flat = 0
+    for row, (_, born) in enumerate(blocks):
+        for head in range(born):
+            kept = flat in mask.kept
+            grid[row, head] = float(kept) if importance is None else importance[flat]
+            if kept:
+                axes.add_patch(
+                    Rectangle((head - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=FRAME)
+                )
+            flat += 1
+    if importance is None:
+        axes.imshow(grid, cmap=ListedColormap([CUT, KEPT]), vmin=0, vmax=1)
+    else:
+        image = axes.imshow(grid, cmap="Blues")
+        figure.colorbar(image, ax=axes, label="importance", fraction=0.05)
+    axes.set_xlabel("head")
+    axes.set_xticks(range(width))
+    axes.set_yticks(range(len(blocks)), [name for name, _ in blocks])
+    axes.tick_params(length=0, labelsize=8)
+    axes.set_title(title, loc="left", fontsize=10)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    figure.savefig(path, dpi=160)

@@ -1,0 +1,103 @@
+"""The fine-tuned model that pipelined methods start from: made once, kept for the next run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from datasets import Dataset
+
+from headcount.errors import HeadcountError
+from headcount.folder import new_folder
+from headcount.runs.evaluate import evaluate
+from headcount.runs.progress import Progress
+from headcount.runs.settings import RunSettings
+from headcount.runs.trainer import make_trainer, train, training_arguments
+from headcount.runs.unfinished import discard, unfinished_folder
+from headcount.tasks.base import Processor, Task
+
+SETTINGS, SCORES = "base_settings.json", "base_metrics.json"
+Scores = dict[str, dict[str, float]]
+
+
+def base_settings(settings: RunSettings) -> dict[str, Any]:
+    """The settings that decide a fine-tuned model, whatever method comes after."""
+    everything = settings.to_dict()
+    for later in ("method", "keep", "settings"):
+        del everything[later]
+    for later in ("pruning_epochs", "report_to", "log_every"):
+        del everything["training"][later]
+    return json.loads(json.dumps(everything))  # type: ignore[no-any-return]
+
+
+def fine_tuned(
+    settings: RunSettings,
+    task: Task,
+    processor: Processor,
+    sets: dict[str, Dataset],
+    folder: Path,
+    progress: Progress,
+) -> Scores:
+    """Fine-tune the model into a folder, unless it is there already.
+
+    Args:
+        settings: of the run.
+        task: of the run.
+        processor: saved beside the model.
+        sets: to evaluate the model on.
+        folder: where it is kept.
+        progress: who wants to know.
+
+    Returns:
+        Its scores by evaluation set and metric.
+    """
+    wanted = base_settings(settings)
+    if folder.exists():
+        return _kept(folder, wanted)
+    state = PartialState()
+    if state.is_main_process:
+        unfinished_folder(folder, wanted, resume=True)
+    state.wait_for_everyone()
+    work = folder.with_name(f"{folder.name}.unfinished")
+    data = task.train_data(processor)
+    model = task.load_model(settings.model, processor)
+    arguments = training_arguments(
+        settings.training, task, work, settings.training.epochs, settings.seed, len(data)
+    )
+    trainer = make_trainer(arguments, model, task, processor, progress, train=data)
+    progress.begin("fine-tuning")
+    train(trainer)
+    results = evaluate(trainer, task, processor, sets, progress)
+    scores = {split: result.metrics for split, result in results.items()}
+    if state.is_main_process:
+        with new_folder(folder) as scratch:
+            model.save_pretrained(scratch)
+            processor.save_pretrained(scratch)
+            _write(scratch / SETTINGS, wanted)
+            _write(scratch / SCORES, scores)
+        discard(work)
+    state.wait_for_everyone()
+    return scores
+
+
+def _kept(folder: Path, wanted: dict[str, Any]) -> Scores:
+    try:
+        begun = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        scores: Scores = json.loads((folder / SCORES).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HeadcountError(
+            f"{folder} is not a base model that headcount fine-tuned: {error}; give another folder"
+        ) from error
+    for key, value in wanted.items():
+        if begun.get(key) != value:
+            raise HeadcountError(
+                f"the base model in {folder} was fine-tuned with {key} {begun.get(key)}, but this "
+                f"run has {value}; give another folder for its base model"
+            )
+    return scores
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,63 @@
+"""Score a model on the evaluation sets of a task, and compare masked with cut outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import nn
+from transformers import EvalPrediction, Trainer
+
+from headcount.gates import masked
+from headcount.heads.mask import HeadMask
+from headcount.runs.progress import Progress
+from headcount.tasks.base import Prediction, Processor, Task
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model reached on one evaluation set.
+
+    Attributes:
+        metrics: by name.
+        predictions: one per example, in the order of the set.
+    """
+
+    metrics: dict[str, float]
+    predictions: Sequence[Prediction]
+
+
+def evaluate(
+    trainer: Trainer,
+    task: Task,
+    processor: Processor,
+    sets: Mapping[str, Dataset],
+    progress: Progress,
+) -> dict[str, Evaluation]:
+    """Evaluate the trainer's model on every set, with gates or without, as it is now."""
+    results = {}
+    for split, data in sets.items():
+        progress.begin(f"evaluating on {split}")
+        output = trainer.predict(data)
+        prediction = EvalPrediction(predictions=output.predictions, label_ids=output.label_ids)
+        results[split] = Evaluation(
+            task.scores(prediction, processor, split),
+            task.predictions(prediction, processor, split),
+        )
+    return results
+
+
+def largest_difference(
+    whole: nn.Module, small: nn.Module, mask: HeadMask, batches: Sequence[Mapping[str, Any]]
+) -> float:
+    """Between the logits of the masked model and of the cut one, relative to them above 1."""
+    largest = 0.0
+    with torch.inference_mode(), masked(whole, mask):
+        for batch in batches:
+            expected, given = whole(**batch).logits, small(**batch).logits
+            scale = max(1.0, float(expected.abs().max()))
+            largest = max(largest, float((expected - given).abs().max()) / scale)
+    return largest

@@ -1,0 +1,130 @@
+"""The methods by name: which pruner, what it trains, and its settings from a recipe."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from headcount.errors import HeadcountError
+from headcount.pruners import (
+    STE,
+    Ablation,
+    DSPSettings,
+    HardConcrete,
+    JointDSP,
+    Michel,
+    PipelinedDSP,
+    Pruner,
+    Random,
+    Unpruned,
+)
+from headcount.pruners.dsp import PRESETS
+from headcount.pruners.schedule import Annealing
+
+# What a method works on: a model that it trains; a fine-tuned model, of which it trains only the
+# gates; or a fine-tuned model that it leaves as it is.
+Needs = Literal["training", "gate training", "scoring"]
+
+_ANNEALING = {"start_temperature": "start", "end_temperature": "end", "cooldown": "cooldown"}
+_SCOPE = ("kinds", "layers", "min_per_block", "freeze")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table of methods.
+
+    Attributes:
+        name: as on the command line.
+        pruner: the class behind it.
+        needs: what it works on.
+        advice: what it is good for, in a few words.
+        own_count: works without a keep.
+    """
+
+    name: str
+    pruner: Callable[..., Pruner]
+    needs: Needs
+    advice: str
+    own_count: bool = False
+
+    @property
+    def post_hoc(self) -> bool:
+        """Whether it needs a model that was fine-tuned before."""
+        return self.needs != "training"
+
+    def make(self, keep: float | None, settings: Mapping[str, Any], seed: int) -> Pruner:
+        """The pruner, from the settings of a recipe."""
+        given = dict(settings)
+        if "lambda" in given and self.pruner is HardConcrete:
+            given["penalty_weight"] = given.pop("lambda")
+        if self.pruner in (JointDSP, PipelinedDSP):
+            given = {
+                **{name: given.pop(name) for name in _SCOPE if name in given},
+                "settings": _dsp_settings(self.name, given),
+            }
+        self._refuse_unknown(given)
+        if self.pruner is not Unpruned:
+            if keep is None and not self.own_count:
+                raise HeadcountError(f"{self.name} needs to know how many heads to keep; give keep")
+            given["keep"] = keep
+        return self.pruner(seed=seed, **given)
+
+    def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
+        known = {*inspect.signature(self.pruner).parameters, *_SCOPE} - {"scope", "keep"}
+        for name in given:
+            if name not in known:
+                raise HeadcountError(
+                    f"{self.name} has no setting {name}; it has {', '.join(sorted(known))}"
+                )
+
+
+def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
+    preset = given.pop("preset", "default")
+    if preset not in PRESETS:
+        raise HeadcountError(
+            f"there is no preset {preset!r} of {method}; choose one of {', '.join(PRESETS)}"
+        )
+    settings = PRESETS[preset]
+    known = {f.name for f in fields(DSPSettings)} - {"annealing"}
+    for name in given:
+        if name not in known and name not in _ANNEALING:
+            raise HeadcountError(
+                f"{method} has no setting {name}; it has "
+                f"{', '.join(sorted({'preset', *known, *_ANNEALING, *_SCOPE}))}"
+            )
+    course: dict[str, Any] = {_ANNEALING[n]: given.pop(n) for n in list(given) if n in _ANNEALING}
+    if isinstance(given.get("scale"), list):
+        given["scale"] = tuple(given["scale"])
+    return replace(settings, annealing=replace(settings.annealing, **course), **given)
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("joint-dsp", JointDSP, "training", "few heads, when the model is fine-tuned anyway"),
+        Method("pipelined-dsp", PipelinedDSP, "gate training", "a fine-tuned model that must stay"),
+        Method("ste", STE, "training", "many heads; as joint-dsp with hard gates"),
+        Method(
+            "hard-concrete", HardConcrete, "training",
+            "a price per head instead of a count (lambda), or a count steered for", own_count=True,
+        ),
+        Method("michel", Michel, "scoring", "light pruning of a fine-tuned model in a minute"),
+        Method("ablation", Ablation, "scoring", "the slow reference: one evaluation per head"),
+        Method("random", Random, "scoring", "the baseline"),
+        Method("unpruned", Unpruned, "training", "no pruning: what the others are compared with"),
+    )
+}  # fmt: skip
+
+
+def find_method(name: str) -> Method:
+    """The method of that name."""
+    if name not in METHODS:
+        raise HeadcountError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def annealing_of(pruner: Pruner) -> Annealing | None:
+    """The course of a pruner's temperature, for those that have one."""
+    return pruner.settings.annealing if isinstance(pruner, JointDSP) else None

@@ -1,0 +1,151 @@
+"""Read settings from a YAML file; a mistake is told with its line and its key."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from headcount.errors import HeadcountError
+
+Key = tuple[str, ...]
+_Settings = TypeVar("_Settings")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The content of a YAML file, and where each key stands in it.
+
+    Attributes:
+        path: the file.
+        values: its content.
+        lines: the line of each key, by the names that lead to it.
+    """
+
+    path: Path
+    values: dict[str, Any]
+    lines: Mapping[Key, int]
+
+    @classmethod
+    def read(cls, path: str | Path) -> Recipe:
+        """Read a file; its top level must be keys and values."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+            values = yaml.safe_load(text)
+        except OSError as error:
+            raise HeadcountError(
+                f"cannot read {path}: {error.strerror}; give a YAML file"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise HeadcountError(f"{path} is not text in UTF-8; give a YAML file") from error
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f", line {mark.line + 1}" if mark else ""
+            problem = getattr(error, "problem", None) or "it cannot be parsed"
+            raise HeadcountError(f"{path}{where}: this is not YAML: {problem}") from error
+        if not isinstance(values, dict):
+            raise HeadcountError(f"{path} holds no settings; expected lines such as task: mnli")
+        lines: dict[Key, int] = {}
+        _note_lines(node, (), lines)
+        return cls(path, values, lines)
+
+    def error(self, key: Key, problem: str) -> HeadcountError:
+        """What is wrong at a key."""
+        line = self.lines.get(key)
+        where = f", line {line}" if line else ""
+        return HeadcountError(f"{self.path}{where}: {problem}")
+
+
+def _note_lines(node: yaml.Node | None, key: Key, lines: dict[Key, int]) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            inner = (*key, str(name.value))
+            if inner in lines:
+                raise HeadcountError(
+                    f"line {name.start_mark.line + 1}: the key {name.value} stands there twice, "
+                    f"first in line {lines[inner]}; remove one"
+                )
+            lines[inner] = name.start_mark.line + 1
+            _note_lines(value, inner, lines)
+
+
+def fill(
+    cls: type[_Settings], recipe: Recipe, values: Mapping[str, Any], at: Key = ()
+) -> _Settings:
+    """Make a settings dataclass of a part of the recipe.
+
+    Args:
+        cls: the dataclass.
+        recipe: tells the lines of mistakes.
+        values: the part, or what is left of it.
+        at: the keys that lead to the part.
+    """
+    if not isinstance(values, Mapping):
+        raise recipe.error(at, f"{at[-1]} is {values!r}, expected keys and values below it")
+    hints = typing.get_type_hints(cls)
+    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    made: dict[str, Any] = {}
+    for name, value in values.items():
+        key = (*at, str(name))
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
+            place = f" in {'.'.join(at)}" if at else ""
+            raise recipe.error(key, f"there is no key {name}{place}; {hint}")
+        made[name] = _converted(hints[name], value, recipe, key)
+    missing = [
+        f.name
+        for f in fields(cls)  # type: ignore[arg-type]
+        if f.name not in made and f.default is MISSING and f.default_factory is MISSING
+    ]
+    if missing:
+        raise recipe.error(at, f"the key {missing[0]} is missing")
+    return cls(**made)
+
+
+def _converted(hint: Any, value: Any, recipe: Recipe, key: Key) -> Any:
+    if is_dataclass(hint):
+        return fill(typing.cast(type[Any], hint), recipe, value, key)
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    for option in sorted(options, key=lambda o: o is float):  # 12 stays a count
+        converted = _as_type(option, value)
+        if converted is not None:
+            return converted
+    expected = " or ".join(_SAID.get(typing.get_origin(o) or o, str(o)) for o in options)
+    raise recipe.error(key, f"{key[-1]} is {value!r}, expected {expected}")
+
+
+_SAID: dict[Any, str] = {
+    int: "a whole number", float: "a number", str: "text", bool: "true or false",
+    tuple: "a list", dict: "keys and values", list: "a list", types.NoneType: "nothing",
+}  # fmt: skip
+
+
+def _as_type(hint: Any, value: Any) -> Any:
+    """The value in that type, or None."""
+    origin = typing.get_origin(hint) or hint
+    if origin is tuple:
+        inner = typing.get_args(hint)[0]
+        items = value if isinstance(value, list | tuple) else [value]
+        converted = [_as_type(inner, item) for item in items]
+        return None if any(item is None for item in converted) else tuple(converted)
+    if origin is float and isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML takes 2e-5 for text
+        except ValueError:
+            return None
+    if origin is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, bool) and origin is not bool:
+        return None
+    return value if origin is Any or isinstance(value, origin) else None

@@ -1,0 +1,127 @@
+"""Everything that decides a run, as data: what a recipe holds and what a result records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headcount.tasks.base import DataSettings
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How the model is trained. None leaves a choice to the task.
+
+    Attributes:
+        epochs: passes over the training data.
+        pruning_epochs: passes of methods that train only the gates (`pipelined-dsp`), or that
+            score heads on training data (`michel`, at most one); a fraction is a sample.
+        max_steps: stop after so many steps, whatever the epochs say.
+        batch_size: examples per step and process.
+        eval_batch_size: examples per batch of an evaluation.
+        accumulation: micro-batches per step.
+        learning_rate: of the model.
+        scheduler: course of the learning rate: linear, constant, inverse_sqrt, cosine, …
+        warmup: steps in which the learning rate rises, or a fraction of the training below 1.
+        weight_decay: of the model's weights.
+        max_grad_norm: longest gradient of the model; 0 never clips.
+        label_smoothing: share of each label that is spread over the others.
+        adam_beta2: of Adam; 0.98 in the papers' translation, 0.999 elsewhere.
+        precision: fp32, bf16 or fp16.
+        gradient_checkpointing: compute activations twice and keep fewer.
+        limit_train: use so many training examples, drawn with the seed.
+        limit_eval: use so many examples of each evaluation set.
+        max_length: longer inputs are cut, in tokens.
+        log_every: steps between two logs; the selection history has one entry each.
+        report_to: loggers of transformers (tensorboard, wandb, …).
+    """
+
+    epochs: float = 3.0
+    pruning_epochs: float = 1.0
+    max_steps: int | None = None
+    batch_size: int = 32
+    eval_batch_size: int = 64
+    accumulation: int = 1
+    learning_rate: float | None = None
+    scheduler: str | None = None
+    warmup: float | None = None
+    weight_decay: float | None = None
+    max_grad_norm: float | None = None
+    label_smoothing: float | None = None
+    adam_beta2: float | None = None
+    precision: str = "fp32"
+    gradient_checkpointing: bool = False
+    limit_train: int | None = None
+    limit_eval: int | None = None
+    max_length: int = 128
+    log_every: int = 10
+    report_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExampleSettings:
+    """Where in the data the examples are. None and empty are found by name.
+
+    Attributes:
+        train: the training file.
+        evaluate: the evaluation files; the first is the one to tune on.
+        text: columns with the text, one or two.
+        label: the column with the label.
+        labels: names of the labels in the order of their numbers.
+        source: language to translate from.
+        target: language to translate into.
+        options: what only one task knows.
+    """
+
+    train: str | None = None
+    evaluate: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    label: str | None = None
+    labels: tuple[str, ...] = ()
+    source: str | None = None
+    target: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """One run.
+
+    Attributes:
+        model: a model folder or a name on the hub.
+        task: see `headcount prune --help`.
+        data: a folder, a file, or a data set on the hub.
+        method: how to choose the heads.
+        keep: K, a count, or a fraction below 1; None for methods that find their own count.
+        seed: of everything that is drawn.
+        training: how the model is trained.
+        examples: where in the data the examples are.
+        settings: of the method: see `headcount.runs.methods`.
+    """
+
+    model: str
+    task: str
+    data: str
+    method: str = "joint-dsp"
+    keep: float | int | None = None
+    seed: int = 0
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    examples: ExampleSettings = field(default_factory=ExampleSettings)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def data_settings(self, cache: Path | None = None) -> DataSettings:
+        """What the task needs to know."""
+        return DataSettings(
+            data=self.data,
+            max_length=self.training.max_length,
+            limit_train=self.training.limit_train,
+            limit_eval=self.training.limit_eval,
+            seed=self.seed,
+            cache=cache,
+            **{name: getattr(self.examples, name) for name in asdict(self.examples)},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self)

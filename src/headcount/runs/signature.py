@@ -1,0 +1,34 @@
+"""A line on every result that says how it was made, as sacrebleu's signatures do."""
+
+from __future__ import annotations
+
+from headcount.pruners import Pruner
+from headcount.pruners.hard_concrete import HardConcrete
+from headcount.runs.methods import annealing_of
+from headcount.tasks.base import Task
+
+
+def signature(
+    pruner: Pruner, heads: tuple[int, int], task: Task, split: str, seed: int, examples: int
+) -> str:
+    """The signature of one score.
+
+    Args:
+        pruner: how the heads were chosen.
+        heads: how many were kept, and how many there were.
+        task: the data and the metric.
+        split: the evaluation set.
+        seed: of the run.
+        examples: how many the evaluation set had.
+    """
+    from headcount import __version__
+
+    kept, born = heads
+    parts = [f"method:{pruner.name}", f"keep:{kept}/{born}"]
+    annealing = annealing_of(pruner)
+    if annealing is not None:
+        parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")
+    if isinstance(pruner, HardConcrete):
+        parts.append("lambda:steered" if pruner.steer else f"lambda:{pruner.penalty_weight:g}")
+    parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]
+    return "|".join(parts)
