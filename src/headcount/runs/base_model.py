@@ -8,6 +8,7 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import Dataset
+from transformers import set_seed
 
 from headcount.errors import HeadcountError
 from headcount.folder import new_folder
@@ -62,6 +63,7 @@ def fine_tuned(
     state.wait_for_everyone()
     work = folder.with_name(f"{folder.name}.unfinished")
     data = task.train_data(processor)
+    set_seed(settings.seed)  # of a fresh output layer
     model = task.load_model(settings.model, processor)
     arguments = training_arguments(
         settings.training, task, work, settings.training.epochs, settings.seed, len(data)

@@ -42,7 +42,7 @@ def evaluate(
     for split, data in sets.items():
         progress.begin(f"evaluating on {split}")
         output = trainer.predict(data)
-        prediction = EvalPrediction(predictions=output.predictions, label_ids=output.label_ids)
+        prediction = EvalPrediction(output.predictions, output.label_ids)  # type: ignore[arg-type]
         results[split] = Evaluation(
             task.scores(prediction, processor, split),
             task.predictions(prediction, processor, split),

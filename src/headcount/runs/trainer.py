@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from datasets import Dataset
 from transformers import (
     PreTrainedModel,
@@ -44,7 +45,7 @@ _ARGUMENTS = {
 
 
 def training_arguments(
-    settings: TrainingSettings, task: Task, folder: Path, epochs: float, seed: int, steps: int
+    settings: TrainingSettings, task: Task, folder: Path, epochs: float, seed: int, examples: int
 ) -> TrainingArguments:
     """The arguments of a training.
 
@@ -54,7 +55,7 @@ def training_arguments(
         folder: for checkpoints.
         epochs: passes over the data.
         seed: of dropout and of the order of the examples.
-        steps: optimizer steps that these epochs make, for a warm-up given as a fraction.
+        examples: how many an epoch has, for a warm-up given as a fraction of the training.
     """
     chosen = {
         name: getattr(settings, ours)
@@ -63,7 +64,10 @@ def training_arguments(
     }
     arguments = {"learning_rate": 5e-5, **task.training, **chosen}
     warmup = arguments.get("warmup_steps", 0)
-    arguments["warmup_steps"] = round(warmup * steps) if 0 < warmup < 1 else int(warmup)
+    if 0 < warmup < 1:
+        batch = settings.batch_size * settings.accumulation * PartialState().num_processes
+        warmup *= settings.max_steps or epochs * examples / batch
+    arguments["warmup_steps"] = round(warmup)
     cls = Seq2SeqTrainingArguments if task.generates else TrainingArguments
     known = {f.name for f in fields(cls)}
     # Batches of examples that are equally long; the option changed its name.

@@ -68,10 +68,12 @@ class Task(ABC):
         greater_is_better: False for perplexity.
         generates: whether predictions are generated text; the trainer is then a sequence-to-
             sequence one.
+        auto_class: the class of transformers that loads its models.
         training: what this task changes in the training arguments, for example label smoothing.
     """
 
     name: str
+    auto_class: ClassVar[str]
     metric: str
     greater_is_better: ClassVar[bool] = True
     generates: ClassVar[bool] = False
@@ -87,6 +89,10 @@ class Task(ABC):
     @abstractmethod
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The model, with a fresh output layer where its own does not fit the task's labels."""
+
+    def is_trained(self, model: PreTrainedModel) -> bool:
+        """Whether a loaded model answers this task already, before any training."""
+        return True
 
     @abstractmethod
     def train_data(self, processor: Processor) -> Dataset:

@@ -1,0 +1,177 @@
+"""Choose the heads of a run: while the model trains, while only gates train, or by scoring."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from datasets import Dataset
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel
+
+from headcount.errors import HeadcountError
+from headcount.gates import masked
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners import Ablation, Michel, Pruner
+from headcount.pruners.michel import Batch
+from headcount.runs.evaluate import evaluate
+from headcount.runs.methods import Method
+from headcount.runs.progress import Progress, Silent
+from headcount.runs.settings import RunSettings
+from headcount.runs.trainer import make_trainer, train, training_arguments
+from headcount.tasks.base import Collator, Processor, Task
+from headcount.training.history import SelectionHistory
+from headcount.training.trainer import PruningTrainer
+
+
+def choose_while_training(
+    settings: RunSettings,
+    method: Method,
+    pruner: Pruner,
+    model: PreTrainedModel,
+    task: Task,
+    processor: Processor,
+    folder: Path,
+    progress: Progress,
+) -> SelectionHistory:
+    """Train the model with the pruner's gates, or the gates alone; the model has all heads after.
+
+    Args:
+        settings: of the run.
+        method: what is trained.
+        pruner: learns the choice.
+        model: the model, trained in place if the method trains it.
+        task: gives the data.
+        processor: of the model.
+        folder: for checkpoints; a training that stopped goes on from the last one.
+        progress: who wants to know.
+
+    Returns:
+        Which heads were selected when.
+    """
+    data = task.train_data(processor)
+    only_gates = method.needs == "gate training"
+    epochs = settings.training.pruning_epochs if only_gates else settings.training.epochs
+    arguments = training_arguments(
+        settings.training, task, folder, epochs, settings.seed, len(data)
+    )
+    trainer = make_trainer(arguments, model, task, processor, progress, train=data, pruner=pruner)
+    assert isinstance(trainer, PruningTrainer)
+    progress.begin("learning which heads matter" if only_gates else "fine-tuning and pruning")
+    train(trainer)
+    trainer.detach()
+    return trainer.history
+
+
+def choose_by_scoring(
+    settings: RunSettings,
+    pruner: Pruner,
+    model: PreTrainedModel,
+    task: Task,
+    processor: Processor,
+    tune: dict[str, Dataset],
+    progress: Progress,
+) -> None:
+    """Rank the heads of a fine-tuned model; it is not changed.
+
+    Args:
+        settings: of the run.
+        pruner: keeps the ranking.
+        model: the fine-tuned model.
+        task: gives the data.
+        processor: of the model.
+        tune: the evaluation set to tune on, for methods that ask for the metric.
+        progress: who wants to know.
+    """
+    pruner.bind(find_heads(model))
+    if isinstance(pruner, Michel):
+        share = settings.settings.get("until")
+        batches = training_batches(settings, model, task, processor)
+        score = _metric(settings, model, task, processor, tune)
+        progress.begin("scoring heads", len(batches))
+        pruner.fit(model, _Told(batches, progress), _good_enough(model, score, share))
+    elif isinstance(pruner, Ablation):
+        progress.begin("leaving out each head", len(pruner.places) + 1)
+        score = _metric(settings, model, task, processor, tune)
+        done = iter(range(1, len(pruner.places) + 2))
+
+        def told(asked: nn.Module) -> float:
+            value = score()
+            progress.advance(next(done))
+            return value
+
+        pruner.fit(model, told)
+
+
+def training_batches(
+    settings: RunSettings, model: PreTrainedModel, task: Task, processor: Processor
+) -> list[Batch]:
+    """Batches of training data on the model's device, equally long examples together."""
+    data = task.train_data(processor)
+    wanted = round(min(settings.training.pruning_epochs, 1.0) * len(data))
+    if wanted < len(data):
+        drawn = random.Random(settings.seed).sample(range(len(data)), max(wanted, 1))
+        data = data.select(sorted(drawn))
+    lengths = data["length"]
+    data = data.select(sorted(range(len(data)), key=lambda row: -lengths[row]))
+    return batches_of(
+        data, settings.training.eval_batch_size, model, task.collator(processor, model)
+    )
+
+
+def batches_of(data: Dataset, size: int, model: PreTrainedModel, collator: Collator) -> list[Batch]:
+    """The examples in their order as batches on the model's device, without other columns."""
+    columns = [name for name in data.column_names if name != "length"]
+    loader = DataLoader(data.select_columns(columns), batch_size=size, collate_fn=collator)
+    return [{name: value.to(model.device) for name, value in batch.items()} for batch in loader]
+
+
+def _metric(
+    settings: RunSettings,
+    model: PreTrainedModel,
+    task: Task,
+    processor: Processor,
+    tune: dict[str, Dataset],
+) -> Callable[[], float]:
+    """The deciding metric of the model as it is gated now, on the set to tune on."""
+    arguments = training_arguments(settings.training, task, Path("."), 1.0, settings.seed, 1)
+    trainer = make_trainer(arguments, model, task, processor, Silent())
+    sign = 1.0 if task.greater_is_better else -1.0
+
+    def metric() -> float:
+        (result,) = evaluate(trainer, task, processor, tune, Silent()).values()
+        return sign * result.metrics[task.metric]
+
+    return metric
+
+
+def _good_enough(
+    model: nn.Module, score: Callable[[], float], share: float | None
+) -> Callable[[HeadMask], bool] | None:
+    if share is None:
+        return None
+    if not 0 < share <= 1:
+        raise HeadcountError(f"until is {share}, expected a share of the metric, such as 0.9")
+    whole = score()
+    floor = share * whole if whole > 0 else whole / share
+
+    def good_enough(mask: HeadMask) -> bool:
+        with masked(model, mask):
+            return score() >= floor
+
+    return good_enough
+
+
+class _Told:
+    """Batches that tell how far the scoring is, each time they are gone through."""
+
+    def __init__(self, batches: list[Batch], progress: Progress) -> None:
+        self.batches, self.progress = batches, progress
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        for done, batch in enumerate(self.batches, start=1):
+            yield batch
+            self.progress.advance(done)
