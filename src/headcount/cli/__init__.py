@@ -10,8 +10,11 @@ from transformers.utils import logging as transformers_logging
 
 from headcount import __version__
 from headcount.cli.demo import demo
+from headcount.cli.evaluate import evaluate
 from headcount.cli.heads import heads
+from headcount.cli.prune import prune
 from headcount.cli.remove import remove
+from headcount.cli.score import score
 from headcount.errors import HeadcountError
 
 app = typer.Typer(
@@ -22,9 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command()(heads)
-app.command()(remove)
-app.command()(demo)
+for command in (prune, evaluate, score, heads, remove, demo):
+    app.command()(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -19,7 +19,7 @@ from headcount.pruners import Ablation, Michel, Pruner
 from headcount.pruners.michel import Batch
 from headcount.runs.evaluate import evaluate
 from headcount.runs.methods import Method
-from headcount.runs.progress import Progress, Silent
+from headcount.runs.progress import Progress, Silent, Told
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
 from headcount.tasks.base import Collator, Processor, Task
@@ -92,7 +92,7 @@ def choose_by_scoring(
         batches = training_batches(settings, model, task, processor)
         score = _metric(settings, model, task, processor, tune)
         progress.begin("scoring heads", len(batches))
-        pruner.fit(model, _Told(batches, progress), _good_enough(model, score, share))
+        pruner.fit(model, Told(batches, progress), _good_enough(model, score, share))
     elif isinstance(pruner, Ablation):
         progress.begin("leaving out each head", len(pruner.places) + 1)
         score = _metric(settings, model, task, processor, tune)
@@ -163,15 +163,3 @@ def _good_enough(
             return score() >= floor
 
     return good_enough
-
-
-class _Told:
-    """Batches that tell how far the scoring is, each time they are gone through."""
-
-    def __init__(self, batches: list[Batch], progress: Progress) -> None:
-        self.batches, self.progress = batches, progress
-
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        for done, batch in enumerate(self.batches, start=1):
-            yield batch
-            self.progress.advance(done)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from headcount.bench.speed import side_by_side
+from headcount.bench.speed import Job, side_by_side
 from headcount.pruners.michel import Batch
 from headcount.runs.result import Sides
 
@@ -83,12 +83,12 @@ def _size(batch: Batch) -> int:
     return int(next(iter(batch.values())).shape[0])
 
 
-def _rates(examples: int, jobs: list) -> Sides:  # type: ignore[type-arg]
+def _rates(examples: int, jobs: Sequence[Job]) -> Sides:
     before, after = side_by_side(jobs, budget=BUDGET)
     return Sides(examples / before, examples / after)
 
 
-def _forward(model: PreTrainedModel, batches: Sequence[Batch]):  # type: ignore[no-untyped-def]
+def _forward(model: PreTrainedModel, batches: Sequence[Batch]) -> Job:
     model.eval()
 
     @torch.inference_mode()
@@ -99,7 +99,7 @@ def _forward(model: PreTrainedModel, batches: Sequence[Batch]):  # type: ignore[
     return job
 
 
-def _generation(model: PreTrainedModel, inputs: Batch):  # type: ignore[no-untyped-def]
+def _generation(model: PreTrainedModel, inputs: Batch) -> Job:
     model.eval()
 
     @torch.inference_mode()

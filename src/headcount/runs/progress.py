@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -31,6 +32,21 @@ class Silent:
 
     def say(self, line: str) -> None:
         """Nothing."""
+
+
+_Item = TypeVar("_Item")
+
+
+class Told(Generic[_Item]):
+    """A list that tells how far one is, each time it is gone through."""
+
+    def __init__(self, items: Sequence[_Item], progress: Progress) -> None:
+        self.items, self.progress = items, progress
+
+    def __iter__(self) -> Iterator[_Item]:
+        for done, item in enumerate(self.items, start=1):
+            yield item
+            self.progress.advance(done, total=len(self.items))
 
 
 class TrainerProgress(TrainerCallback):

@@ -1,0 +1,119 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from headcount.errors import HeadcountError
+from headcount.runs.recipe import Recipe, fill
+from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+
+TASKS = (
+    "mnli, sst2, cola, mrpc, rte, qnli, qqp, stsb, classification, translation, "
+    "language-modelling, image-classification"
+)
+
+Model = Annotated[str, typer.Argument(help="A model folder or a name on the hub.")]
+Task = Annotated[str | None, typer.Option(help=f"One of {TASKS}.")]
+Data = Annotated[str | None, typer.Option(help="A folder, a file, or a data set on the hub.")]
+Train = Annotated[str | None, typer.Option(help="The training file, if not found by name.")]
+Evaluate = Annotated[
+    list[str] | None, typer.Option(help="An evaluation file; may be given several times.")
+]
+Text = Annotated[list[str] | None, typer.Option(help="A text column; once or twice.")]
+Label = Annotated[str | None, typer.Option(help="The label column.")]
+Source = Annotated[str | None, typer.Option(help="Language to translate from: de.")]
+Target = Annotated[str | None, typer.Option(help="Language to translate into: en.")]
+LimitTrain = Annotated[int | None, typer.Option(help="Use so many training examples.")]
+LimitEval = Annotated[int | None, typer.Option(help="Use so many examples to evaluate.")]
+MaxLength = Annotated[int | None, typer.Option(help="Cut longer inputs, in tokens.")]
+BatchSize = Annotated[int | None, typer.Option(help="Examples per training step.")]
+EvalBatchSize = Annotated[int | None, typer.Option(help="Examples per evaluation batch.")]
+Seed = Annotated[int | None, typer.Option(help="Of everything that is drawn.")]
+Option = Annotated[
+    list[str] | None, typer.Option(help="Of the task, as name=value; may be given several times.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+RecipeFile = Annotated[Path | None, typer.Option(help="Settings from a YAML file.")]
+
+
+def run_settings(recipe: Path | None, given: dict[str, Any]) -> RunSettings:
+    """Settings from a recipe, with what the flags say on top.
+
+    Args:
+        recipe: a YAML file.
+        given: flags by the name of the setting; None was not given.
+    """
+    if recipe is not None:
+        read = Recipe.read(recipe)
+        values = {**read.values, **{k: v for k, v in given.items() if k in _TOP and v is not None}}
+        _settings_of_method(read, values)
+        _refuse_missing(values, f" in {recipe}")
+        settings = fill(RunSettings, read, values)
+    else:
+        values = {name: given[name] for name in _TOP if given.get(name) is not None}
+        _refuse_missing(values, "")
+        settings = RunSettings(**values)
+    training = {k: given[k] for k in _TRAINING if given.get(k) is not None}
+    examples = {k: _as_tuple(given[k]) for k in _EXAMPLES if given.get(k)}
+    own = {**settings.settings, **pairs(given.get("setting"))}
+    options = {**settings.examples.options, **pairs(given.get("option"))}
+    return replace(
+        settings,
+        training=replace(settings.training, **training),
+        examples=replace(settings.examples, **{"options": options, **examples}),
+        settings=own,
+    )
+
+
+_TOP = tuple(
+    f.name for f in fields(RunSettings) if f.name not in ("training", "examples", "settings")
+)
+_TRAINING = tuple(asdict(TrainingSettings()))
+_EXAMPLES = tuple(name for name in asdict(ExampleSettings()) if name != "options")
+
+
+def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
+    """A recipe holds settings by method, as a study does; take those of the chosen one."""
+    by_method = values.get("settings") or {}
+    if not isinstance(by_method, dict):
+        raise recipe.error(("settings",), "settings must name a method, with its settings below it")
+    for method, own in by_method.items():
+        if not isinstance(own, dict):
+            raise recipe.error(
+                ("settings", str(method)), f"{method} must have settings below it, found {own!r}"
+            )
+    values["settings"] = by_method.get(values.get("method", "joint-dsp"), {})
+
+
+def _refuse_missing(values: dict[str, Any], where: str) -> None:
+    if values.get("model") is None:
+        raise HeadcountError(f"the model is not said{where}; give a model folder or a hub name")
+    for name in ("task", "data"):
+        if values.get(name) is None:
+            raise HeadcountError(f"the {name} is not said{where}; give --{name}")
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def pairs(given: list[str] | None) -> dict[str, Any]:
+    """name=value texts as a dictionary; the values as YAML reads them."""
+    made: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise HeadcountError(f"{text!r} is not a setting; expected name=value")
+        read = yaml.safe_load(value)
+        if isinstance(read, str):  # YAML takes 2e-5 for text
+            with suppress(ValueError):
+                read = float(read)
+        made[name.strip()] = read
+    return made

@@ -1,0 +1,92 @@
+"""`headcount prune`: from a model and data to a smaller model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headcount.cli import options
+from headcount.cli.show import Bars, show_rows
+
+
+def prune(
+    output: Annotated[Path, typer.Option(help="Folder for the result; must not exist.")],
+    model: Annotated[
+        str | None, typer.Argument(help="A model folder or a name on the hub.")
+    ] = None,
+    task: options.Task = None,
+    data: options.Data = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="joint-dsp, pipelined-dsp, ste, hard-concrete, michel, ablation, random, unpruned."
+        ),
+    ] = None,
+    keep: Annotated[
+        float | None, typer.Option(help="Heads to keep: a count, or a fraction below 1.")
+    ] = None,
+    recipe: options.RecipeFile = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the fine-tuned, unpruned model is, or is to be kept for the next run. "
+            "Pipelined methods start from it; the others are compared with it."
+        ),
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the training data.")] = None,
+    pruning_epochs: Annotated[
+        float | None, typer.Option(help="Passes of methods that train or score gates only.")
+    ] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of the model.")] = None,
+    batch_size: options.BatchSize = None,
+    eval_batch_size: options.EvalBatchSize = None,
+    max_steps: Annotated[int | None, typer.Option(help="Stop after so many steps.")] = None,
+    limit_train: options.LimitTrain = None,
+    limit_eval: options.LimitEval = None,
+    max_length: options.MaxLength = None,
+    train: options.Train = None,
+    evaluate: options.Evaluate = None,
+    text: options.Text = None,
+    label: options.Label = None,
+    source: options.Source = None,
+    target: options.Target = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(help="Of the method, as name=value; may be given several times."),
+    ] = None,
+    option: options.Option = None,
+    seed: options.Seed = None,
+    resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
+    speed: Annotated[bool, typer.Option(help="Measure speed beside the unpruned model.")] = True,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fine-tune, choose K heads, cut the rest, check and measure, and write the smaller model.
+
+    Example: headcount prune bert-base-uncased --task mnli --data DIR --keep 12 --output small
+    """
+    given = {**locals()}
+    if keep is not None and keep >= 1 and keep == int(keep):
+        given["keep"] = int(keep)
+    settings = options.run_settings(recipe, given)
+    from headcount.runs.prune import prune as run
+
+    console = Console(stderr=as_json)
+    with Bars(console) as bars:
+        result = run(settings, output, base=base, resume=resume, speed=speed, progress=bars)
+    if as_json:
+        print(json.dumps(asdict(result), indent=2))
+        return
+    title = f"{settings.method}, {int(result.heads.after)} of {int(result.heads.before)} heads"
+    show_rows(console, title, ("before", "after", "ratio"), result.rows())
+    lines = [
+        f"masked and cut outputs differ by at most {result.difference:.1e}",
+        f"the model, its card, mask, figures and settings are in {output}",
+        *result.signatures.values(),
+    ]
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,80 @@
+"""`headcount score`: the importance of every head, as JSON and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headcount.cli import options
+from headcount.cli.show import Bars, show_rows
+from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
+
+
+def score(
+    model: Annotated[
+        str, typer.Argument(help="A fine-tuned model, or the output folder of headcount prune.")
+    ],
+    output: Annotated[Path, typer.Option(help="Folder for the result; must not exist.")],
+    task: options.Task = None,
+    data: options.Data = None,
+    recipe: options.RecipeFile = None,
+    sample: Annotated[
+        float, typer.Option(help="Share of the training data to score on.", min=0.0, max=1.0)
+    ] = 1.0,
+    granularity: Annotated[
+        str, typer.Option(help="Absolute gradients per example, token or batch.")
+    ] = "example",
+    normalise: Annotated[bool, typer.Option(help="Divide by the norm of each layer.")] = True,
+    eval_batch_size: options.EvalBatchSize = None,
+    limit_train: options.LimitTrain = None,
+    max_length: options.MaxLength = None,
+    train: options.Train = None,
+    evaluate: options.Evaluate = None,
+    text: options.Text = None,
+    label: options.Label = None,
+    source: options.Source = None,
+    target: options.Target = None,
+    option: options.Option = None,
+    seed: options.Seed = None,
+) -> None:
+    """Write the importance of every head: Michel's from data, or what a run has learned.
+
+    Example: headcount score model --task mnli --data DIR --output scores
+    """
+    given = {**locals(), "pruning_epochs": sample}
+    console = Console()
+    from headcount.report.head_map import draw_head_map
+    from headcount.runs import importance
+
+    if task is None and data is None and recipe is None:
+        method, scores = importance.load_importances(Path(model) / importance.FILE)
+        mask = HeadMask.load(Path(model) / "mask.json")
+    else:
+        if granularity not in ("example", "token", "batch"):
+            raise HeadcountError(
+                f"the granularity is {granularity!r}; choose example, token or batch"
+            )
+        settings = options.run_settings(recipe, given)
+        from headcount.runs.score import METHOD, score_heads
+
+        method = METHOD
+        with Bars(console) as bars:
+            mask, scores = score_heads(settings, granularity, normalise, bars)  # type: ignore[arg-type]
+    from headcount.folder import new_folder
+
+    with new_folder(output) as folder:
+        importance.save_importances(folder / importance.FILE, method, mask, scores)
+        title = f"importance of {mask.born} heads, {method}"
+        for ending in ("png", "svg"):
+            draw_head_map(mask, scores, title, folder / f"heads.{ending}")
+    names = (mask | ~mask).names
+    ranked = sorted(
+        (i for i in range(mask.born) if scores[i] == scores[i]), key=lambda i: -scores[i]
+    )
+    rows = [(names[i], f"{scores[i]:.4g}") for i in ranked[:10]]
+    show_rows(console, "the most important heads", ("importance",), rows)
+    console.print(f"all {mask.born}, and their map, are in {output}", highlight=False, markup=False)

@@ -1,0 +1,100 @@
+"""What commands show: a progress bar with the time left, and a table at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+EVERY = 15.0  # seconds between two lines where no bar can be drawn
+
+
+class Bars:
+    """Draws one bar per stage; writes lines now and then where the output is not a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", style="dim"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task: TaskID | None = None
+        self.stage, self.total, self.began, self.told = "", 0, 0.0, 0.0
+
+    def __enter__(self) -> Bars:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.bars.stop()
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        """A stage begins; the one before is over."""
+        if self.task is not None:
+            done = self.bars.tasks[self.task]
+            self.bars.update(self.task, total=done.total or 1, completed=done.total or 1)
+        self.task = self.bars.add_task(stage, total=total, note="")
+        self.stage, self.total, self.began = stage, total or 0, time.monotonic()
+        if not self.console.is_terminal:
+            self.console.print(f"{stage} …", highlight=False, markup=False)
+            self.told = time.monotonic()
+
+    def advance(self, done: int, note: str = "", total: int | None = None) -> None:
+        """So many steps of the stage are done."""
+        if self.task is None:
+            return
+        self.total = total or self.total
+        self.bars.update(self.task, completed=done, note=note, total=self.total or None)
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self.told > EVERY and done:
+            left = (now - self.began) / done * max(self.total - done, 0)
+            self.console.print(
+                f"  {self.stage}: {done} of {self.total or '?'}, {left:.0f} s left  {note}",
+                highlight=False,
+                markup=False,
+            )
+            self.told = now
+
+    def say(self, line: str) -> None:
+        """A line above the bars."""
+        self.bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def show_rows(
+    console: Console,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> None:
+    """A table: names on the left, figures on the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
