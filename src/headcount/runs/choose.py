@@ -18,7 +18,7 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners import Ablation, Michel, Pruner
 from headcount.pruners.michel import Batch
 from headcount.runs.evaluate import evaluate
-from headcount.runs.methods import Method
+from headcount.runs.methods import UNTIL, Method
 from headcount.runs.progress import Progress, Silent, Told
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
@@ -88,7 +88,7 @@ def choose_by_scoring(
     """
     pruner.bind(find_heads(model))
     if isinstance(pruner, Michel):
-        share = settings.settings.get("until")
+        share = settings.settings.get(UNTIL)
         batches = training_batches(settings, model, task, processor)
         score = _metric(settings, model, task, processor, tune)
         progress.begin("scoring heads", len(batches))

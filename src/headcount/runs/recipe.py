@@ -121,13 +121,14 @@ def _converted(hint: Any, value: Any, recipe: Recipe, key: Key) -> Any:
         converted = _as_type(option, value)
         if converted is not None:
             return converted
-    expected = " or ".join(_SAID.get(typing.get_origin(o) or o, str(o)) for o in options)
+    said = [_SAID[typing.get_origin(o) or o] for o in options if o is not types.NoneType]
+    expected = "a number" if float in options else " or ".join(said)
     raise recipe.error(key, f"{key[-1]} is {value!r}, expected {expected}")
 
 
 _SAID: dict[Any, str] = {
     int: "a whole number", float: "a number", str: "text", bool: "true or false",
-    tuple: "a list", dict: "keys and values", list: "a list", types.NoneType: "nothing",
+    tuple: "a list", dict: "keys and values",
 }  # fmt: skip
 
 

@@ -1,0 +1,62 @@
+"""Methods: each is made by its name and settings, and wrong settings are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headcount import HardConcrete, HeadcountError, JointDSP, Michel
+from headcount.runs.methods import METHODS, find_method
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_made_by_its_name(name: str) -> None:
+    pruner = find_method(name).make(2, {}, seed=3)
+    assert pruner.name == name
+    assert pruner.seed == 3
+
+
+def test_settings_of_dsp_change_its_preset() -> None:
+    settings = {"preset": "paper-bert", "cooldown": 100, "clamp": True, "min_per_block": 1}
+    pruner = find_method("joint-dsp").make(12, settings, seed=0)
+    assert isinstance(pruner, JointDSP)
+    assert pruner.settings.annealing.start == 1000.0
+    assert pruner.settings.annealing.cooldown == 100
+    assert pruner.settings.clamp
+    assert pruner.scope.min_per_block == 1
+
+
+def test_the_penalty_may_be_called_by_its_letter() -> None:
+    pruner = find_method("hard-concrete").make(None, {"lambda": 0.01}, seed=0)
+    assert isinstance(pruner, HardConcrete)
+    assert pruner.penalty_weight == 0.01
+    assert pruner.open_count
+
+
+def test_settings_of_michel_are_its_own() -> None:
+    pruner = find_method("michel").make(12, {"step": 0.1, "normalise": False}, seed=0)
+    assert isinstance(pruner, Michel)
+    assert pruner.step == 0.1
+    assert not pruner.normalise
+
+
+@pytest.mark.parametrize(
+    ("name", "keep", "settings", "said"),
+    [
+        ("joint-dsp", 12, {"preset": "papr"}, "no preset 'papr'"),
+        ("joint-dsp", 12, {"temperature": 1}, "has no setting temperature; it has .*cooldown"),
+        ("ste", 12, {"tau": 1}, "ste has no setting tau"),
+        ("michel", None, {}, "needs to know how many heads to keep"),
+    ],
+)
+def test_wrong_settings_are_told(
+    name: str, keep: int | None, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(HeadcountError, match=said):
+        find_method(name).make(keep, settings, seed=0)
+
+
+def test_an_unknown_method_is_told() -> None:
+    with pytest.raises(HeadcountError, match="no method 'dsp'; choose one of joint-dsp"):
+        find_method("dsp")
