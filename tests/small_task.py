@@ -8,8 +8,11 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, set_seed
 
-WORDS = "the a one that this film play song book was is seems so very rather quite".split()
-GOOD, BAD = "good great fine lovely".split(), "bad poor dull awful".split()
+WORDS = [
+    "the", "a", "one", "that", "this", "film", "play", "song", "book", "was", "is", "seems", "so",
+    "very", "rather", "quite",
+]  # fmt: skip
+GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "poor", "dull", "awful"]
 HEADS = 6  # of 3 layers × 2
 
 
@@ -40,7 +43,7 @@ def save_encoder(folder: Path, seed: int = 0) -> Path:
         num_hidden_layers=3,
         num_attention_heads=2,
         intermediate_size=20,
-        max_position_embeddings=64,
+        max_position_embeddings=128,
     )
     BertModel(config).save_pretrained(folder)
     return folder

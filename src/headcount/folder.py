@@ -130,7 +130,8 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield scratch
         scratch.chmod(0o755)
         scratch.rename(path)
-    except OSError as error:
-        raise HeadcountError(f"{path} cannot be written: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise HeadcountError(f"{path} cannot be written: {reason}; make room for it") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

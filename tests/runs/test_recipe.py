@@ -56,9 +56,7 @@ def test_a_fraction_stays_one(tmp_path: Path) -> None:
         ("", "task: mnli\n", r"the key task is missing"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(
-    tmp_path: Path, wrong: str, right: str, said: str
-) -> None:
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, wrong: str, right: str, said: str) -> None:
     assert right in GOOD
     with pytest.raises(HeadcountError, match=said):
         read(tmp_path, GOOD.replace(right, wrong, 1))

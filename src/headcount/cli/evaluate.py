@@ -41,6 +41,7 @@ def evaluate(
     """
     settings = options.run_settings(recipe, {**locals()})
     kept = None if mask is None else HeadMask.load(mask)
+    from headcount.runs.result import shown
     from headcount.runs.score import evaluate_model
 
     console = Console(stderr=as_json)
@@ -51,7 +52,7 @@ def evaluate(
         return
     metrics = list(next(iter(results.values())).metrics)
     rows = [
-        (split, *(f"{result.metrics[name]:.2f}" for name in metrics))
+        (split, *(shown(name, result.metrics[name]) for name in metrics))
         for split, result in results.items()
     ]
     show_rows(console, model, metrics, rows)

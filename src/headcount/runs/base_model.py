@@ -16,7 +16,7 @@ from headcount.runs.evaluate import evaluate
 from headcount.runs.progress import Progress
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
-from headcount.runs.unfinished import discard, unfinished_folder
+from headcount.runs.unfinished import UNFINISHED, discard, unfinished_folder
 from headcount.tasks.base import Processor, Task
 
 SETTINGS, SCORES = "base_settings.json", "base_metrics.json"
@@ -61,7 +61,7 @@ def fine_tuned(
     if state.is_main_process:
         unfinished_folder(folder, wanted, resume=True)
     state.wait_for_everyone()
-    work = folder.with_name(f"{folder.name}.unfinished")
+    work = folder.with_name(f"{folder.name}{UNFINISHED}")
     data = task.train_data(processor)
     set_seed(settings.seed)  # of a fresh output layer
     model = task.load_model(settings.model, processor)

@@ -73,6 +73,7 @@ def choose_by_scoring(
     task: Task,
     processor: Processor,
     tune: dict[str, Dataset],
+    folder: Path,
     progress: Progress,
 ) -> None:
     """Rank the heads of a fine-tuned model; it is not changed.
@@ -84,18 +85,19 @@ def choose_by_scoring(
         task: gives the data.
         processor: of the model.
         tune: the evaluation set to tune on, for methods that ask for the metric.
+        folder: for what a trainer may write.
         progress: who wants to know.
     """
     pruner.bind(find_heads(model))
     if isinstance(pruner, Michel):
         share = settings.settings.get(UNTIL)
         batches = training_batches(settings, model, task, processor)
-        score = _metric(settings, model, task, processor, tune)
+        score = _metric(settings, model, task, processor, tune, folder)
         progress.begin("scoring heads", len(batches))
         pruner.fit(model, Told(batches, progress), _good_enough(model, score, share))
     elif isinstance(pruner, Ablation):
         progress.begin("leaving out each head", len(pruner.places) + 1)
-        score = _metric(settings, model, task, processor, tune)
+        score = _metric(settings, model, task, processor, tune, folder)
         done = iter(range(1, len(pruner.places) + 2))
 
         def told(asked: nn.Module) -> float:
@@ -135,9 +137,10 @@ def _metric(
     task: Task,
     processor: Processor,
     tune: dict[str, Dataset],
+    folder: Path,
 ) -> Callable[[], float]:
     """The deciding metric of the model as it is gated now, on the set to tune on."""
-    arguments = training_arguments(settings.training, task, Path("."), 1.0, settings.seed, 1)
+    arguments = training_arguments(settings.training, task, folder, 1.0, settings.seed, 1)
     trainer = make_trainer(arguments, model, task, processor, Silent())
     sign = 1.0 if task.greater_is_better else -1.0
 

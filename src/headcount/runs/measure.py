@@ -105,6 +105,6 @@ def _generation(model: PreTrainedModel, inputs: Batch) -> Job:
     @torch.inference_mode()
     def job() -> None:
         # As many tokens for both, whenever they would end.
-        model.generate(**inputs, num_beams=5, min_new_tokens=24, max_new_tokens=24)
+        model.generate(**inputs, num_beams=5, min_new_tokens=24, max_new_tokens=24)  # type: ignore[operator]
 
     return job

@@ -72,6 +72,10 @@ class Method:
         if self.pruner is not Unpruned:
             if keep is None and not self.own_count:
                 raise HeadcountError(f"{self.name} needs to know how many heads to keep; give keep")
+            if keep is not None and keep <= 0:
+                raise HeadcountError(
+                    f"keep is {keep}, expected one head or more; give a larger one"
+                )
             given["keep"] = keep
         return self.pruner(seed=seed, **given)
 

@@ -32,7 +32,7 @@ from headcount.runs.result import RunResult, Sides
 from headcount.runs.settings import RunSettings
 from headcount.runs.signature import signature
 from headcount.runs.trainer import make_trainer, training_arguments
-from headcount.runs.unfinished import discard, unfinished_folder
+from headcount.runs.unfinished import UNFINISHED, discard, unfinished_folder
 from headcount.surgery.remove import remove_heads
 from headcount.tasks.base import Processor, Task
 from headcount.tasks.registry import make_task
@@ -79,6 +79,7 @@ class _Run:
     ) -> None:
         self.settings, self.output, self.base = settings, output, base
         self.resume, self.speed, self.progress = resume, speed, progress
+        self.work = output.with_name(f"{output.name}{UNFINISHED}")
         self.seconds: dict[str, float] = {}
         # Everything that can be wrong is looked at before anything is written.
         self.method: Method = find_method(settings.method)
@@ -99,7 +100,6 @@ class _Run:
             )
         self.progress.begin("preparing data")
         sets = self.task.evaluation_data(self.processor)
-        work = self.output.with_name(f"{self.output.name}.unfinished")
         if state.is_main_process:
             unfinished_folder(self.output, self.settings.to_dict(), self.resume)
         state.wait_for_everyone()
@@ -112,7 +112,7 @@ class _Run:
         elif self.method.post_hoc:
             before = self._scores(self._evaluate(model, sets))
         with self._timed("pruning"):
-            history = self._choose(model, sets, work)
+            history = self._choose(model, sets)
         mask = self.pruner.mask()
         small = copy.deepcopy(model)
         if not isinstance(self.pruner, Unpruned):
@@ -124,7 +124,7 @@ class _Run:
         if state.is_main_process:
             self.progress.begin("writing")
             self._write(small, mask, history, evaluations, result)
-            discard(work)
+            discard(self.work)
         state.wait_for_everyone()
         return result
 
@@ -141,19 +141,19 @@ class _Run:
     def _base(self, sets: dict[str, Dataset], folder: Path) -> Scores:
         return fine_tuned(self.settings, self.task, self.processor, sets, folder, self.progress)
 
-    def _choose(
-        self, model: PreTrainedModel, sets: dict[str, Dataset], work: Path
-    ) -> SelectionHistory | None:
+    def _choose(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> SelectionHistory | None:
         common = (self.pruner, model, self.task, self.processor)
         if self.method.needs == "scoring":
             first = next(iter(sets))
-            choose_by_scoring(self.settings, *common, {first: sets[first]}, self.progress)
+            choose_by_scoring(
+                self.settings, *common, {first: sets[first]}, self.work, self.progress
+            )
             return None
-        return choose_while_training(self.settings, self.method, *common, work, self.progress)
+        return choose_while_training(self.settings, self.method, *common, self.work, self.progress)
 
     def _evaluate(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> dict[str, Evaluation]:
         arguments = training_arguments(
-            self.settings.training, self.task, self.output, 1.0, self.settings.seed, 1
+            self.settings.training, self.task, self.work, 1.0, self.settings.seed, 1
         )
         trainer = make_trainer(arguments, model, self.task, self.processor, self.progress)
         return evaluate(trainer, self.task, self.processor, sets, self.progress)

@@ -14,6 +14,16 @@ FILE = "metrics.json"
 _FORMAT = "headcount run 1"
 
 
+# Metrics that are not shares of one, and so are not shown in percent.
+_PLAIN = ("bleu", "chrf", "perplexity", "loss")
+
+
+def shown(metric: str, value: float) -> str:
+    """A value of a metric for a person: accuracies and correlations in percent, as papers do."""
+    plain = any(metric.lower().startswith(name) for name in _PLAIN)
+    return f"{value:.2f}" if plain else f"{100 * value:.1f} %"
+
+
 @dataclass(frozen=True)
 class Sides:
     """A number of the unpruned model and of the pruned one.
@@ -75,8 +85,8 @@ class RunResult:
             rows.append(
                 (
                     f"{self.metric}, {split}",
-                    "–" if before is None else f"{before:.2f}",
-                    f"{after:.2f}",
+                    "–" if before is None else shown(self.metric, before),
+                    shown(self.metric, after),
                     f"× {after / before:.2f}" if before else "",
                 )
             )

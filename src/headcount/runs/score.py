@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from transformers import PreTrainedModel, set_seed
@@ -52,9 +53,11 @@ def evaluate_model(
     task, processor, model = load_for_task(settings)
     progress.begin("preparing data")
     sets = task.evaluation_data(processor)
-    arguments = training_arguments(settings.training, task, Path("."), 1.0, settings.seed, 1)
-    trainer = make_trainer(arguments, model, task, processor, progress)
-    with masked(model, HeadMask.all(find_heads(model)) if mask is None else mask):
+    kept = HeadMask.all(find_heads(model)) if mask is None else mask
+    with tempfile.TemporaryDirectory() as scratch, masked(model, kept):
+        folder = Path(scratch)
+        arguments = training_arguments(settings.training, task, folder, 1.0, settings.seed, 1)
+        trainer = make_trainer(arguments, model, task, processor, progress)
         return task, evaluate(trainer, task, processor, sets, progress)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from datasets import Dataset
+from safetensors import SafetensorError
 from transformers import (
     PreTrainedModel,
     Seq2SeqTrainer,
@@ -22,9 +22,10 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from transformers.trainer_utils import get_last_checkpoint
 
+from headcount.errors import HeadcountError
 from headcount.pruners import Pruner
+from headcount.runs.buckets import LengthBuckets
 from headcount.runs.progress import Progress, TrainerProgress
 from headcount.runs.settings import TrainingSettings
 from headcount.tasks.base import Processor, Task
@@ -69,13 +70,6 @@ def training_arguments(
         warmup *= settings.max_steps or epochs * examples / batch
     arguments["warmup_steps"] = round(warmup)
     cls = Seq2SeqTrainingArguments if task.generates else TrainingArguments
-    known = {f.name for f in fields(cls)}
-    # Batches of examples that are equally long; the option changed its name.
-    bucketed: dict[str, Any] = (
-        {"train_sampling_strategy": "group_by_length"}
-        if "train_sampling_strategy" in known
-        else {"group_by_length": True}
-    )
     return cls(
         output_dir=str(folder),
         num_train_epochs=epochs,
@@ -93,9 +87,7 @@ def training_arguments(
         logging_steps=settings.log_every,
         report_to=list(settings.report_to) or "none",
         disable_tqdm=True,
-        length_column_name="length",
         dataloader_pin_memory=False,
-        **bucketed,
         **arguments,
     )
 
@@ -121,13 +113,42 @@ def make_trainer(
     }
     trainer: Trainer
     if pruner is not None:
-        kind = Seq2SeqPruningTrainer if task.generates else PruningTrainer
-        trainer = kind(pruner=pruner, **options)
+        trainer = _PRUNING[task.generates](pruner=pruner, **options)
     else:
-        trainer = Seq2SeqTrainer(**options) if task.generates else Trainer(**options)
+        trainer = _PLAIN[task.generates](**options)
     for talkative in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(talkative)
     return trainer
+
+
+class _Bucketed(Trainer):
+    """Trains on batches of examples that are about equally long."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        data: Any = self.train_dataset  # what is given may have lost the lengths
+        size = self.args.train_batch_size * self.args.world_size
+        return LengthBuckets(list(data["length"]), size, self.args.seed)
+
+
+class _Plain(_Bucketed, Trainer):
+    pass
+
+
+class _PlainSeq2Seq(_Bucketed, Seq2SeqTrainer):
+    pass
+
+
+class _Pruning(_Bucketed, PruningTrainer):
+    pass
+
+
+class _PruningSeq2Seq(_Bucketed, Seq2SeqPruningTrainer):
+    pass
+
+
+# By whether the task generates.
+_PLAIN: dict[bool, type[Trainer]] = {False: _Plain, True: _PlainSeq2Seq}
+_PRUNING: dict[bool, type[PruningTrainer]] = {False: _Pruning, True: _PruningSeq2Seq}
 
 
 class Stopped(KeyboardInterrupt):
@@ -140,14 +161,28 @@ def train(trainer: Trainer) -> None:
     Raises:
         Stopped: after a Ctrl-C.
     """
-    folder = trainer.args.output_dir
-    last = get_last_checkpoint(folder) if folder and Path(folder).is_dir() else None
+    folder = Path(str(trainer.args.output_dir))
+    last = _last_checkpoint(folder)
     stop = _StopOnRequest()
     trainer.add_callback(stop)
-    with stop.listening():
-        trainer.train(resume_from_checkpoint=last)
+    try:
+        with stop.listening():
+            trainer.train(resume_from_checkpoint=None if last is None else str(last))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
+            raise
+        raise HeadcountError(
+            f"a checkpoint in {folder} cannot be written: {error}; make room, and go on with "
+            "--resume"
+        ) from error
     if stop.requested:
         raise Stopped(f"at step {trainer.state.global_step} of {trainer.state.max_steps}")
+
+
+def _last_checkpoint(folder: Path) -> Path | None:
+    """The last one that is complete: a trainer writes its state after all else."""
+    found = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    return max(found, key=lambda path: int(path.name.partition("-")[2]), default=None)
 
 
 class _StopOnRequest(TrainerCallback):

@@ -9,6 +9,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 
+UNFINISHED = ".unfinished"  # the ending of such a folder's name
 _SETTINGS = "settings.json"
 
 
@@ -24,7 +25,7 @@ def unfinished_folder(output: Path, settings: dict[str, Any], resume: bool) -> P
         raise HeadcountError(f"{output} exists already; give a new folder for the output")
     if not output.absolute().parent.is_dir():
         raise HeadcountError(f"{output} cannot be written: {output.parent} is not a folder")
-    folder = output.with_name(f"{output.name}.unfinished")
+    folder = output.with_name(f"{output.name}{UNFINISHED}")
     file = folder / _SETTINGS
     settings = json.loads(json.dumps(settings))
     if file.is_file():

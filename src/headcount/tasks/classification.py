@@ -10,7 +10,7 @@ from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedMode
 
 from headcount.errors import HeadcountError
 from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task
-from headcount.tasks.classifier import load_classifier, load_tokenizer
+from headcount.tasks.classifier import is_fine_tuned, load_classifier, load_tokenizer
 from headcount.tasks.examples import (
     Examples,
     label_names,
@@ -48,6 +48,8 @@ class TextClassification(Task):
         train: the training examples.
         evaluation: the evaluation sets by name, the first is to tune on.
     """
+
+    auto_class = "AutoModelForSequenceClassification"
 
     def __init__(
         self,
@@ -92,6 +94,10 @@ class TextClassification(Task):
             )
         self._order = order
         return loaded
+
+    def is_trained(self, model: PreTrainedModel) -> bool:
+        """Whether the model came with a classifier for these labels."""
+        return is_fine_tuned(model)
 
     def train_data(self, processor: Processor) -> Dataset:
         """Tokenised training examples, drawn and limited."""

@@ -85,15 +85,19 @@ class PruningTrainer(Trainer):
         """The heads that are selected now."""
         return self.pruner.mask()
 
+    def detach(self) -> PreTrainedModel:
+        """Take the gates off, and return the model with all its heads as it was trained."""
+        self._gates.close()
+        return self._plain()
+
     def pruned_model(self) -> PreTrainedModel:
         """Take the gates off, cut the closed heads out of the model in place, and return it.
 
         The trainer can still evaluate, predict and save, with the small model; to train that on,
         make a new one.
         """
-        model = self._plain()
+        model = self.detach()
         if not self._removed:
-            self._gates.close()
             remove_heads(model, self.mask())
             self._removed = True
         return model
