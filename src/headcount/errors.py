@@ -3,3 +3,7 @@
 
 class HeadcountError(Exception):
     """What is wrong, what was found, and what to do, in one sentence."""
+
+
+class Stopped(Exception):  # noqa: N818
+    """The user asked to stop, and what was done so far is saved."""

@@ -16,7 +16,7 @@ from headcount.cli.heads import heads
 from headcount.cli.prune import prune
 from headcount.cli.remove import remove
 from headcount.cli.score import score
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, Stopped
 
 app = typer.Typer(
     name="headcount",
@@ -55,3 +55,8 @@ def main() -> None:
     except HeadcountError as error:
         Console(stderr=True, soft_wrap=True).print(f"headcount: {error}", style="red", markup=False)
         sys.exit(2)
+    except Stopped as stopped:
+        Console(stderr=True, soft_wrap=True).print(
+            f"headcount: {stopped}; the same command with --resume goes on", markup=False
+        )
+        sys.exit(130)  # as a shell reports Ctrl-C

@@ -23,7 +23,7 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, Stopped
 from headcount.pruners import Pruner
 from headcount.runs.buckets import LengthBuckets
 from headcount.runs.progress import Progress, TrainerProgress
@@ -151,10 +151,6 @@ _PLAIN: dict[bool, type[Trainer]] = {False: _Plain, True: _PlainSeq2Seq}
 _PRUNING: dict[bool, type[PruningTrainer]] = {False: _Pruning, True: _PruningSeq2Seq}
 
 
-class Stopped(KeyboardInterrupt):
-    """The user asked to stop, and the training was saved first."""
-
-
 def train(trainer: Trainer) -> None:
     """Train, from the last checkpoint if there is one; Ctrl-C saves one first.
 
@@ -176,7 +172,7 @@ def train(trainer: Trainer) -> None:
             "--resume"
         ) from error
     if stop.requested:
-        raise Stopped(f"at step {trainer.state.global_step} of {trainer.state.max_steps}")
+        raise Stopped(f"stopped at step {trainer.state.global_step} of {trainer.state.max_steps}")
 
 
 def _last_checkpoint(folder: Path) -> Path | None:
