@@ -1,33 +1,37 @@
-"""`headcount demo`: find, gate, cut, save and reload on a real encoder, offline."""
+"""`headcount demo`: fine-tune, prune, cut and time a real encoder, offline."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from headcount.demo import run_demo
+from headcount.cli.show import Bars, show_rows
 
 
 def demo(
-    keep: Annotated[int, typer.Option(help="How many of the 72 heads to keep.")] = 12,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of heads.")] = 0,
+    output: Annotated[Path, typer.Option(help="Folder for models, data and the figure.")] = Path(
+        "headcount-demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
 ) -> None:
-    """Cut a real pretrained encoder down to a few heads and show that nothing else changed.
+    """Prune a real 72-head encoder to 12 and to 6 heads, and show what it costs and gains.
 
-    Example: headcount demo --keep 6
+    Example: headcount demo
     """
+    from headcount.demo.run import run_demo
+
     console = Console()
-    with console.status("cutting a 72-head encoder"):
-        result = run_demo(keep, seed)
-    table = Table(title=result.title, title_justify="left")
-    table.add_column("")
-    for column in ("before", "after", "ratio"):
-        table.add_column(column, justify="right")
-    for row in result.rows:
-        table.add_row(row.what, row.before, row.after, row.ratio)
-    console.print(table)
-    for line in result.checks:
-        console.print(line, markup=False, highlight=False)
+    with Bars(console) as bars:
+        result = run_demo(output, seed=seed, progress=bars)
+    columns = ("heads", "accuracy", "of unpruned", "parameters", "examples/s")
+    show_rows(console, result.title, columns, result.rows())
+    largest = max(run.difference for run in result.runs.values())
+    for line in (
+        f"masked and cut outputs differ by at most {largest:.1e}",
+        f"the picture: {result.figure}",
+        f"the models, each with its card, mask and figures: {output}/joint-dsp-12, …",
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,82 @@
+"""The demo's picture: what each method reaches with few heads, and which heads it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from headcount.heads.mask import HeadMask
+from headcount.report.head_map import CUT, KEPT
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73")  # told apart by the colour-blind
+
+
+def draw_demo(
+    scores: Mapping[tuple[str, int], float],
+    unpruned: float,
+    heads: int,
+    masks: Mapping[str, HeadMask],
+    path: Path,
+) -> None:
+    """Bars of the accuracy on the left, maps of the kept heads on the right.
+
+    Args:
+        scores: by method and number of heads.
+        unpruned: of the model with all heads.
+        heads: how many it has.
+        masks: the kept heads, by title.
+        path: the ending decides the format.
+    """
+    methods = list(dict.fromkeys(method for method, _ in scores))
+    keeps = sorted({keep for _, keep in scores}, reverse=True)
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.35))
+    axes = left.subplots()
+    width = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        places = np.arange(len(keeps)) + (number - (len(methods) - 1) / 2) * width
+        values = [100 * scores[method, keep] for keep in keeps]
+        bars = axes.bar(places, values, 0.92 * width, label=method, color=COLOURS[number])
+        axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=9)
+    axes.axhline(100 * unpruned, color="#444444", linewidth=1)
+    axes.annotate(
+        f"all {heads} heads: {100 * unpruned:.0f} %", (0.02, 100 * unpruned),
+        xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points", fontsize=9,
+    )  # fmt: skip
+    axes.set_xticks(range(len(keeps)), [f"{keep} heads" for keep in keeps])
+    axes.set_ylabel("accuracy, %")
+    axes.set_ylim(0, 108)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="upper right", bbox_to_anchor=(1.0, 0.9))
+    columns = (len(masks) + 1) // 2
+    maps = right.subplots(2, columns, squeeze=False)
+    for place, (title, mask) in zip(maps.flat, masks.items(), strict=False):
+        grid = np.array([[float(i in mask.kept) for i in row] for row in _rows(mask)])
+        place.imshow(grid, cmap=ListedColormap([CUT, KEPT]), vmin=0, vmax=1, aspect="equal")
+        place.set_title(title, fontsize=9, loc="left")
+        place.set_xticks([])
+        place.set_yticks(range(len(grid)), range(len(grid)), fontsize=7)
+        place.tick_params(length=0)
+        place.spines[:].set_visible(False)
+        place.set_xticks(np.arange(-0.5, grid.shape[1]), minor=True)
+        place.set_yticks(np.arange(-0.5, len(grid)), minor=True)
+        place.grid(which="minor", color="white", linewidth=1)
+        place.tick_params(which="minor", length=0)
+    for place in maps[:, 0]:
+        place.set_ylabel("layer", fontsize=8)
+    right.suptitle("kept heads (blue)", fontsize=9)
+    figure.savefig(path, dpi=150)
+
+
+def _rows(mask: HeadMask) -> list[range]:
+    rows, start = [], 0
+    for _, born in mask.layout:
+        rows.append(range(start, start + born))
+        start += born
+    return rows

@@ -1,0 +1,159 @@
+"""Fine-tune, prune to a few heads in two ways, cut, time, and show what it cost."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headcount.demo.encoder import HEADS, NAME, encoder_folder
+from headcount.demo.figure import draw_demo
+from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
+from headcount.inference import Pair, inference_split
+from headcount.runs.progress import Progress, Silent
+from headcount.runs.prune import prune
+from headcount.runs.result import RunResult
+from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.training.history import write_whole
+
+METHODS = ("joint-dsp", "michel")
+TRAIN, EVALUATION = 9_000, 900
+TRAINING = TrainingSettings(
+    epochs=1.0,
+    pruning_epochs=0.05,
+    batch_size=32,
+    learning_rate=1e-4,
+    warmup=0.1,
+    max_length=64,
+)
+SETTINGS = {"michel": {"step": 6}}
+_MARK = "demo.json"
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo measured.
+
+    Attributes:
+        runs: by method and number of heads.
+        unpruned: accuracy of the fine-tuned model with all its heads.
+        folder: where everything is.
+        figure: the picture.
+    """
+
+    runs: dict[tuple[str, int], RunResult]
+    unpruned: float
+    folder: Path
+    figure: Path
+
+    @property
+    def title(self) -> str:
+        """What was done, in one line."""
+        return (
+            f"{NAME} ({HEADS} heads) on {TRAIN:,} generated inference pairs, accuracy on "
+            f"{EVALUATION:,} others"
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table: method, heads, accuracy, and ratios to the unpruned model."""
+        rows = [("unpruned", f"{HEADS}", f"{100 * self.unpruned:.1f} %", "", "", "")]
+        for (method, keep), run in sorted(self.runs.items(), key=lambda item: -item[0][1]):
+            score = _score(run)
+            speed = run.examples_per_second
+            rows.append(
+                (
+                    method,
+                    f"{keep}",
+                    f"{100 * score:.1f} %",
+                    f"× {score / self.unpruned:.2f}",
+                    f"× {run.parameters.ratio:.2f}",
+                    "" if speed is None else f"× {speed.ratio:.2f}",
+                )
+            )
+        return rows
+
+
+def run_demo(
+    folder: Path, keeps: Sequence[int] = (12, 6), seed: int = 0, progress: Progress | None = None
+) -> DemoResult:
+    """Run the demo; what is in the folder from an earlier run is not done again.
+
+    Args:
+        folder: for the data, the models, the figure.
+        keeps: numbers of heads to prune to.
+        seed: of everything that is drawn.
+        progress: who wants to know.
+    """
+    progress = progress or Silent()
+    encoder = encoder_folder()
+    _open(folder, {"train": TRAIN, "evaluation": EVALUATION, "seed": seed})
+    data = folder / "data"
+    if not data.exists():
+        progress.begin("writing inference pairs")
+        train, evaluation = inference_split(TRAIN, EVALUATION, seed)
+        data.mkdir()
+        _write(evaluation, data / "validation.tsv")
+        _write(train, data / "train.tsv")
+    settings = RunSettings(
+        model=str(encoder),
+        task="classification",
+        data=str(data),
+        seed=seed,
+        training=TRAINING,
+        examples=ExampleSettings(text=("premise", "hypothesis")),
+    )
+    runs = {}
+    for method in METHODS:
+        for keep in keeps:
+            progress.say(f"{method}, {keep} of {HEADS} heads")
+            output = folder / f"{method}-{keep}"
+            chosen = replace(settings, method=method, keep=keep, settings=SETTINGS.get(method, {}))
+            runs[method, keep] = (
+                RunResult.load(output)
+                if output.exists()
+                else prune(chosen, output, base=folder / "base", resume=True, progress=progress)
+            )
+    before = next(iter(runs.values())).before
+    assert before is not None
+    unpruned = before["validation"]["accuracy"]
+    figure = folder / "demo.png"
+    masks = {
+        f"{method}, {keep} heads": HeadMask.load(folder / f"{method}-{keep}" / "mask.json")
+        for method, keep in runs
+    }
+    scores = {key: _score(run) for key, run in runs.items()}
+    for ending in ("png", "svg"):
+        draw_demo(scores, unpruned, HEADS, masks, figure.with_suffix(f".{ending}"))
+    return DemoResult(runs, unpruned, folder, figure)
+
+
+def _score(run: RunResult) -> float:
+    return run.scores["validation"]["accuracy"]
+
+
+def _open(folder: Path, settings: dict[str, int]) -> None:
+    """Make the folder, or make sure that it is of the same demo."""
+    mark = folder / _MARK
+    if folder.exists():
+        known = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
+        if known != settings:
+            raise HeadcountError(
+                f"{folder} exists already and is not of this demo; give another --output"
+            )
+        return
+    folder.mkdir(parents=True)
+    text = json.dumps(settings) + "\n"
+    write_whole(mark, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def _write(pairs: Sequence[Pair], path: Path) -> None:
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            table = csv.writer(file, delimiter="\t", lineterminator="\n")
+            table.writerow(("premise", "hypothesis", "label", "phenomenon"))
+            table.writerows((p.premise, p.hypothesis, p.label, p.phenomenon) for p in pairs)
+
+    write_whole(path, write)
