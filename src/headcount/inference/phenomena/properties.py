@@ -1,0 +1,99 @@
+"""Which thing is how: colours, opposites, and what people managed to do.
+
+A thing has one colour. Between hot and cold there is neither, between open and closed there is not.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+from headcount.inference.logic import Worlds, together
+from headcount.inference.phenomenon import Phenomenon, Slots
+from headcount.inference.words import COLOURS, NAMES, OBJECTS
+
+_SCALES = {
+    ("hot", "cold"): "bath coffee milk pizza room soup tea",
+    ("cheap", "expensive"): "bicycle car coat house phone ring watch",
+    ("large", "small"): "bag dog garden hat house kitchen office",
+    ("fast", "slow"): "bicycle boat bus car horse train truck",
+    ("heavy", "light"): "bag box chair coat ladder suitcase table",
+    ("old", "new"): "boat car coat house jacket phone watch",
+    ("loud", "quiet"): "car clock dog fridge office street voice",
+    ("easy", "hard"): "exam homework job question task test work",
+}
+_TASKS = [
+    ("open the window", "opened the window"),
+    ("lock the door", "locked the door"),
+    ("call the doctor", "called the doctor"),
+    ("finish the book", "finished the book"),
+    ("pay the bill", "paid the bill"),
+    ("sell the car", "sold the car"),
+    ("fix the radio", "fixed the radio"),
+    ("feed the cat", "fed the cat"),
+    ("write the letter", "wrote the letter"),
+    ("clean the kitchen", "cleaned the kitchen"),
+    ("bake a cake", "baked a cake"),
+    ("wash the car", "washed the car"),
+    ("water the plants", "watered the plants"),
+    ("book a table", "booked a table"),
+    ("buy a ticket", "bought a ticket"),
+]
+
+
+def _colours() -> Phenomenon:
+    worlds = Worlds(product(range(4), repeat=2))
+    forms = []
+    for thing, colour in product((0, 1), range(3)):
+        the, red = "{" + "xy"[thing] + "}", "{" + "abc"[colour] + "}"
+        forms += [
+            worlds.form(f"the {the} is {red}", lambda w: w[thing] == colour),
+            worlds.form(f"the {the} is not {red}", lambda w: w[thing] != colour),
+        ]
+    for thing, (one, two) in product((0, 1), permutations(range(3), 2)):
+        the, red, blue = "{" + "xy"[thing] + "}", "{" + "abc"[one] + "}", "{" + "abc"[two] + "}"
+        sentence = f"the {the} is {red} or {blue}"
+        forms.append(worlds.form(sentence, lambda w: w[thing] in (one, two)))
+    slots: Slots = {"x y": OBJECTS, "a b c": COLOURS}
+    return Phenomenon("colours", together(forms), forms, slots)
+
+
+def _opposites() -> Phenomenon:
+    worlds = Worlds(product(("{high}", "{low}", "neither"), repeat=2))
+    forms = []
+    for thing in (0, 1):
+        the = "{who}'s {" + "xy"[thing] + "} is"
+        for end in ("{high}", "{low}"):
+            forms += [
+                worlds.form(f"{the} {end}", lambda w: w[thing] == end),
+                worlds.form(f"{the} not {end}", lambda w: w[thing] != end),
+            ]
+        forms.append(
+            worlds.form(f"{the} neither {{high}} nor {{low}}", lambda w: w[thing] == "neither")
+        )
+    rows = [(*ends, x, y) for ends, row in _SCALES.items() for x, y in permutations(row.split(), 2)]
+    slots: Slots = {"who": NAMES, "high low x y": rows}
+    return Phenomenon("opposites", together(forms), forms, slots)
+
+
+def _tasks() -> Phenomenon:
+    # For each of two people: did it, tried to.
+    person = [(True, True), (False, True), (False, False)]
+    worlds = Worlds(product(person, repeat=2))
+    verbs = {
+        "{past}": lambda did, tried: did,
+        "did not {base}": lambda did, tried: not did,
+        "managed to {base}": lambda did, tried: did,
+        "tried to {base}": lambda did, tried: tried,
+        "tried in vain to {base}": lambda did, tried: tried and not did,
+        "forgot to {base}": lambda did, tried: not tried,
+        "remembered to {base}": lambda did, tried: did,
+        "did not even try to {base}": lambda did, tried: not tried,
+    }
+    forms = []
+    for who, (verb, test) in product((0, 1), verbs.items()):
+        forms.append(worlds.form("{" + "xy"[who] + "} " + verb, lambda w: test(*w[who])))
+    slots: Slots = {"x y": NAMES, "base past": _TASKS}
+    return Phenomenon("verbs", together(forms), forms, slots)
+
+
+PROPERTIES = [_colours(), _opposites(), _tasks()]
