@@ -17,7 +17,6 @@ from headcount.inference.pair import LABELS, Label
 
 _ROUNDS = 60  # of fitting the weights, first to the hypotheses and then to the premises
 _DRAWS = 20  # choices of premises to try
-_POOL = 5  # times as many premises to choose from: more of them take long to look through
 _EVEN = 0.05  # a blend with fewer pairs in excess is good enough
 
 _Cell = tuple[int, int]  # a premise and a hypothesis, by their numbers
@@ -44,31 +43,32 @@ class Blend:
 
 
 def blend(
-    premises: Sequence[Form], hypotheses: Sequence[Form], count: int, random: Random
+    pools: Sequence[tuple[Sequence[Form], int]], hypotheses: Sequence[Form], random: Random
 ) -> Blend:
     """Weights for some of the premises.
 
     Args:
-        premises: forms to choose from.
+        pools: premises to choose from, and how many of them to choose.
         hypotheses: forms to choose from.
-        count: how many premises to choose; with more of them the task takes longer to learn.
         random: what to choose with.
 
     Returns:
-        The most even blend of those tried.
+        The first blend that is even enough, of those tried, or the most even one.
     """
-    pool = random.sample(premises, min(_POOL * count, len(premises)))
-    of_use = [pool[p] for p in sorted({p for p, _ in _usable(pool, hypotheses)})]
+    draws = [
+        [form for forms, count in pools for form in random.sample(forms, min(count, len(forms)))]
+        for _ in range(_DRAWS)
+    ]
+    tables = [(premises, _usable(premises, hypotheses)) for premises in draws]
+    tables.sort(key=lambda table: -len(table[1]))  # the richest first
     best: tuple[float, Blend] | None = None
-    for _ in range(_DRAWS):
-        some = random.sample(of_use, min(count, len(of_use)))
-        labels = _usable(some, hypotheses)
+    for premises, labels in tables:
         if not labels:
-            continue
+            break
         weights = _fit(labels)
         uneven = _unevenness(labels, weights)
         if best is None or uneven < best[0]:
-            best = uneven, _assemble(some, hypotheses, labels, weights)
+            best = uneven, _assemble(premises, hypotheses, labels, weights)
         if uneven < _EVEN:
             break
     if best is None:

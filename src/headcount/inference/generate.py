@@ -13,7 +13,9 @@ from headcount.inference.pair import LABELS, Pair
 from headcount.inference.phenomena import PHENOMENA
 from headcount.inference.phenomenon import Fill, Phenomenon
 
-_PREMISES = 24  # forms of each phenomenon; with more of them the task takes longer to learn
+# Forms of each phenomenon. With more of them, and longer ones, the task takes longer to learn.
+_PREMISES = 12
+_LONGER = 4
 _TRIES = 1000
 
 
@@ -93,4 +95,5 @@ def _content(phenomenon: Phenomenon, fill: Fill) -> object:
 def _blend(name: str) -> Blend:
     """The forms of a phenomenon: always the same, whatever the seed of the pairs."""
     phenomenon = next(each for each in PHENOMENA if each.name == name)
-    return blend(phenomenon.premises, phenomenon.hypotheses, _PREMISES, Random(name))
+    pools = (phenomenon.premises, _PREMISES), (phenomenon.longer, _LONGER)
+    return blend(pools, phenomenon.hypotheses, Random(name))

@@ -20,6 +20,7 @@ class Phenomenon:
     Attributes:
         name: how the pairs are marked.
         premises: forms to choose from; any may meet any hypothesis.
+        longer: more premises, of two sentences each, of which fewer are chosen.
         hypotheses: forms of one sentence.
         slots: for the names of some slots, separated by blanks, what fills them: different words
             out of a list, or a row out of a table.
@@ -28,6 +29,7 @@ class Phenomenon:
 
     name: str
     premises: Sequence[Form]
+    longer: Sequence[Form]
     hypotheses: Sequence[Form]
     slots: Slots
     joints: tuple[str, ...] = (". ", ", and ")

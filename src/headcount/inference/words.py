@@ -21,8 +21,9 @@ PEOPLE = [
 
 COLOURS = listed("black blue brown green grey orange pink purple red white yellow")
 
-# What one can buy, carry and paint.
+# What one can own, paint and move.
 OBJECTS = listed(
-    "bag basket bicycle bottle bowl box chair clock coat cup desk door fence hat jacket jar lamp "
-    "pen plate scarf shelf shirt sofa table vase wall"
+    "bag basket bed bicycle blanket book bottle bowl box bucket candle carpet chair clock coat cup "
+    "curtain cushion desk drum flag guitar hat jacket jar kite ladder lamp mirror mug pen piano "
+    "pillow plate radio scarf shelf shirt sofa stool suitcase table towel trunk umbrella vase"
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import permutations, product
 
 from headcount.inference.english import listed
-from headcount.inference.logic import Worlds, together
+from headcount.inference.logic import Form, Worlds, together
 from headcount.inference.phenomenon import Phenomenon, Slots
 from headcount.inference.words import NAMES
 
@@ -18,8 +18,9 @@ _DISHES = listed(
 )
 _TOOK = [("buy", "bought"), ("order", "ordered"), ("bring", "brought"), ("choose", "chose")]
 _STATES = listed(
-    "at home|at work|at school|in bed|in town|in the garden|in the kitchen|in the office|"
-    "in the library|on holiday|on the phone|asleep|awake|busy|happy|angry|ill|hungry|late|tired",
+    "at home|at school|at the gym|at the office|at work|in bed|in danger|in love|in prison|in town|"
+    "in the car|in the garden|in the kitchen|in the library|in the shower|on holiday|on the phone|"
+    "on the roof|on the train|out of breath|out of money|very angry|very busy|very happy|very late",
     "|",
 )
 
@@ -31,7 +32,7 @@ def _lists() -> Phenomenon:
     single, double = [], []
     for x in "abc":
         single += [
-            worlds.form(f"{{who}} {{past}} {{{x}}}", lambda w: w[x]),
+            worlds.form(f"{{who}} {{past}} some {{{x}}}", lambda w: w[x]),
             worlds.form(f"{{who}} did not {{base}} {{{x}}}", lambda w: not w[x]),
         ]
     for x, y in permutations("abc", 2):
@@ -43,7 +44,7 @@ def _lists() -> Phenomenon:
             worlds.form(f"{{who}} {{past}} neither {one} nor {two}", lambda w: not (w[x] or w[y])),
         ]
     slots: Slots = {"a b c": _DISHES, "who": NAMES, "base past": _TOOK}
-    return Phenomenon("connectives", together(single + double), single + double, slots)
+    return Phenomenon("connectives", double, together(single + double), single + double, slots)
 
 
 def _conditionals() -> Phenomenon:
@@ -51,32 +52,32 @@ def _conditionals() -> Phenomenon:
         dict(zip("xyz", truth, strict=True)) for truth in product((False, True), repeat=3)
     )
     says = {
-        (x, yes): f"{{{x}}} is {'' if yes else 'not '}{{{x}_state}}"
-        for x, yes in product("xyz", (True, False))
+        (who, yes): f"{{{who}}} is {'' if yes else 'not '}{{{who}_state}}"
+        for who, yes in product("xyz", (True, False))
     }
-    plain = [worlds.form(text, lambda w: w[x] == yes) for (x, yes), text in says.items()]
-    rules = []
-    for (p, p_text), (q, q_text) in permutations(says.items(), 2):
-        if p[0] == q[0]:
-            continue
-        rules.append(
-            worlds.form(f"if {p_text}, then {q_text}", lambda w: w[p[0]] != p[1] or w[q[0]] == q[1])
-        )
-        for (r, r_text), (word, either) in product(says.items(), (("and", all), ("or", any))):
-            if r[0] not in (p[0], q[0]):
-                rules.append(
-                    worlds.form(
-                        f"if {p_text} {word} {r_text}, then {q_text}",
-                        lambda w: not either(w[x] == yes for x, yes in (p, r)) or w[q[0]] == q[1],
-                    )
-                )
-    premises = [
-        rule & fact
-        for rule, fact in product(rules, plain)
-        if (rule & fact).truth not in (0, fact.truth)
-    ]
+    facts = [worlds.form(text, lambda w: w[who] == yes) for (who, yes), text in says.items()]
+    simple, compound = [], []
+    for p, q, r in product(says, repeat=3):
+        if len({p[0], q[0], r[0]}) == 3:
+            text = f"if {says[p]}, then {says[r]}"
+            simple.append(worlds.form(text, lambda w: not _is(w, p) or _is(w, r)))
+            for word, every in (("and", all), ("or", any)):
+                text = f"if {says[p]} {word} {says[q]}, then {says[r]}"
+                holds = worlds.form(text, lambda w: not every((_is(w, p), _is(w, q))) or _is(w, r))
+                compound.append(holds)
     slots: Slots = {"x y z": NAMES, "x_state y_state z_state": _STATES}
-    return Phenomenon("conditionals", premises, plain, slots, (". ",))
+    premises, longer = _apply(simple, facts), _apply(compound, facts)
+    return Phenomenon("conditionals", premises, longer, facts, slots, (". ",))
+
+
+def _is(world: dict[str, bool], fact: tuple[str, bool]) -> bool:
+    return world[fact[0]] == fact[1]
+
+
+def _apply(rules: list[Form], facts: list[Form]) -> list[Form]:
+    """Rules, each with a fact that agrees with it and does not say it all."""
+    both = dict.fromkeys((rule & fact, fact) for rule, fact in product(rules, facts))
+    return [form for form, fact in both if form.truth not in (0, fact.truth)]
 
 
 FACTS = [_lists(), _conditionals()]

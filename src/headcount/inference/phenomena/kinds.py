@@ -31,7 +31,11 @@ _FOUND = [
     ("paint", "painted"),
     ("see", "saw"),
     ("photograph", "photographed"),
+    ("choose", "chose"),
+    ("describe", "described"),
+    ("want", "wanted"),
 ]
+_STAYS = [("live", "lives"), ("work", "works"), ("study", "studies"), ("teach", "teaches")]
 _CITIES = {
     "Austria": "Vienna Salzburg",
     "China": "Beijing Shanghai",
@@ -96,7 +100,7 @@ def _kinds() -> Phenomenon:
         for foreign in row.split()
     ]
     slots: Slots = {"who": NAMES, "base past": _FOUND, "one other sort foreign foreign_sort": rows}
-    return Phenomenon("kinds", only + together(forms), forms, slots)
+    return Phenomenon("kinds", only + forms, together(forms), forms, slots)
 
 
 def _places() -> Phenomenon:
@@ -122,10 +126,10 @@ def _places() -> Phenomenon:
     ]
     slots: Slots = {
         "x y": NAMES,
-        "stay stays": [("live", "lives"), ("work", "works")],
+        "stay stays": _STAYS,
         "city country town land": rows,
     }
-    return Phenomenon("places", together(forms), forms, slots)
+    return Phenomenon("places", forms, together(forms), forms, slots)
 
 
 KINDS = [_kinds(), _places()]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import permutations, product
 
 from headcount.inference.english import listed
-from headcount.inference.logic import Worlds, together
-from headcount.inference.phenomenon import Phenomenon
+from headcount.inference.logic import Form, Worlds, decide
+from headcount.inference.phenomenon import Phenomenon, Slots
 from headcount.inference.words import NAMES, OBJECTS
 
 # Two ways to put each order: x before y, y after x.
@@ -54,13 +54,19 @@ def _order(
     """
     ranks = [r for r in product(range(3), repeat=3) if len(set(r)) == 3 or (ties and min(r) == 0)]
     worlds = Worlds(product([dict(zip("abc", r, strict=True)) for r in ranks], repeat=2))
-    forms = []
+    forms: dict[frozenset[str], list[Form]] = {frozenset(two): [] for two in ("ab", "bc", "ac")}
     for order, (x, y), text in product((0, 1), permutations("abc", 2), (before, after)):
         sentence = text.format(
             x=f"{{{x}}}", y=f"{{{y}}}", m=f"{{{'mk'[order]}}}", n=f"{{{'nl'[order]}}}"
         )
-        forms.append(worlds.form(sentence, lambda w: w[order][x] < w[order][y]))
-    return Phenomenon(name, together(forms), forms, {"a b c": things, "m n k l": _two(rows)})
+        form = worlds.form(sentence, lambda w: w[order][x] < w[order][y])
+        forms[frozenset((x, y))].append(form)
+    ab, bc, ac = forms.values()
+    # How a and c stand to each other is never said, only implied.
+    links = [one & two for one, two in (*product(ab, bc), *product(bc, ab))]
+    chains = [link for link in links if any(decide(link, form) != "neutral" for form in ac[:4])]
+    slots: Slots = {"a b c": things, "m n k l": _two(rows)}
+    return Phenomenon(name, ab, chains, ab + ac[:4], slots)
 
 
 ORDERS = [

@@ -33,6 +33,12 @@ _TASKS = [
     ("write the letter", "wrote the letter"),
     ("clean the kitchen", "cleaned the kitchen"),
     ("bake a cake", "baked a cake"),
+    ("answer the phone", "answered the phone"),
+    ("mend the fence", "mended the fence"),
+    ("send the parcel", "sent the parcel"),
+    ("wake the children", "woke the children"),
+    ("turn off the oven", "turned off the oven"),
+    ("empty the bin", "emptied the bin"),
     ("wash the car", "washed the car"),
     ("water the plants", "watered the plants"),
     ("book a table", "booked a table"),
@@ -44,17 +50,21 @@ def _colours() -> Phenomenon:
     worlds = Worlds(product(range(4), repeat=2))
     forms = []
     for thing, colour in product((0, 1), range(3)):
-        the, red = "{" + "xy"[thing] + "}", "{" + "abc"[colour] + "}"
+        the, red = "{who}'s {" + "xy"[thing] + "}", "{" + "abc"[colour] + "}"
         forms += [
-            worlds.form(f"the {the} is {red}", lambda w: w[thing] == colour),
-            worlds.form(f"the {the} is not {red}", lambda w: w[thing] != colour),
+            worlds.form(f"{the} is {red}", lambda w: w[thing] == colour),
+            worlds.form(f"{the} is not {red}", lambda w: w[thing] != colour),
         ]
     for thing, (one, two) in product((0, 1), permutations(range(3), 2)):
-        the, red, blue = "{" + "xy"[thing] + "}", "{" + "abc"[one] + "}", "{" + "abc"[two] + "}"
-        sentence = f"the {the} is {red} or {blue}"
+        the, red, blue = (
+            "{who}'s {" + "xy"[thing] + "}",
+            "{" + "abc"[one] + "}",
+            "{" + "abc"[two] + "}",
+        )
+        sentence = f"{the} is {red} or {blue}"
         forms.append(worlds.form(sentence, lambda w: w[thing] in (one, two)))
-    slots: Slots = {"x y": OBJECTS, "a b c": COLOURS}
-    return Phenomenon("colours", together(forms), forms, slots)
+    slots: Slots = {"who": NAMES, "x y": OBJECTS, "a b c": COLOURS}
+    return Phenomenon("colours", forms, together(forms), forms, slots)
 
 
 def _opposites() -> Phenomenon:
@@ -72,7 +82,7 @@ def _opposites() -> Phenomenon:
         )
     rows = [(*ends, x, y) for ends, row in _SCALES.items() for x, y in permutations(row.split(), 2)]
     slots: Slots = {"who": NAMES, "high low x y": rows}
-    return Phenomenon("opposites", together(forms), forms, slots)
+    return Phenomenon("opposites", forms, together(forms), forms, slots)
 
 
 def _tasks() -> Phenomenon:
@@ -93,7 +103,7 @@ def _tasks() -> Phenomenon:
     for who, (verb, test) in product((0, 1), verbs.items()):
         forms.append(worlds.form("{" + "xy"[who] + "} " + verb, lambda w: test(*w[who])))
     slots: Slots = {"x y": NAMES, "base past": _TASKS}
-    return Phenomenon("verbs", together(forms), forms, slots)
+    return Phenomenon("verbs", forms, together(forms), forms, slots)
 
 
 PROPERTIES = [_colours(), _opposites(), _tasks()]

@@ -19,6 +19,11 @@ _GROUPS = listed(
 )
 _SPECIAL = listed("British clever famous French friendly German happy Italian old rich tall tired")
 _ACTED = listed("acted ate complained danced laughed played sang smiled spoke waited worked wrote")
+_PLACES = listed(
+    "at the party|at the station|at the wedding|in the garden|in the hall|in the hotel|in the park|"
+    "in the village|on the beach|on the boat|on the bus|on the train",
+    "|",
+)
 _CAME = listed(
     "came to the party|stayed at the hotel|were on the bus|took the train|passed the test|"
     "won a prize|joined the club|signed the letter|ate the cake|saw the film|missed the meeting|"
@@ -60,13 +65,13 @@ def _proportions() -> Phenomenon:
     members = {"{special} {group}": (0,), "{group}": (0, 1), "{others}": (2,)}
     forms = [
         worlds.form(
-            f"{words} the {who} {{acted}}",
+            f"{words} the {who} {{place}} {{acted}}",
             lambda w: test(sum(w[i][1] for i in parts), sum(w[i][0] for i in parts)),
         )
         for (words, test), (who, parts) in product(_OF.items(), members.items())
     ]
-    slots: Slots = {"group others": _GROUPS, "special": _SPECIAL, "acted": _ACTED}
-    return Phenomenon("quantifiers", together(forms), forms, slots)
+    slots: Slots = {"group others": _GROUPS, "special": _SPECIAL, "place": _PLACES, "acted": _ACTED}
+    return Phenomenon("quantifiers", forms, together(forms), forms, slots)
 
 
 def _counts() -> Phenomenon:
@@ -81,7 +86,7 @@ def _counts() -> Phenomenon:
         worlds.form("more {x} than {y} {came}", lambda w: w[0] > w[1]),
         worlds.form("fewer {x} than {y} {came}", lambda w: w[0] < w[1]),
     ]
-    premises = together(forms[0] + forms[1])
+    each = forms[0] + forms[1]
     # The labels hold for all numbers that are as far apart as the standard ones are: what matters
     # is the order of the numbers and that there is room between them.
     numbers = [
@@ -90,7 +95,7 @@ def _counts() -> Phenomenon:
         if min(three[1] - three[0], three[2] - three[1]) > 1
     ]
     slots: Slots = {"x y": _COUNTED, "low middle high": numbers, "came": _CAME}
-    return Phenomenon("numbers", premises, forms[0] + forms[1] + more, slots)
+    return Phenomenon("numbers", each, together(each), each + more, slots)
 
 
 QUANTIFIERS = [_proportions(), _counts()]
