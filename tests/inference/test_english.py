@@ -27,7 +27,7 @@ def test_articles_and_capitals(text: str, expected: str) -> None:
 def test_pairs_use_a_and_an_as_spoken() -> None:
     articles = [
         found
-        for pair in inference_pairs(10_000, seed=0)
+        for pair in inference_pairs(3000, seed=0)
         for found in re.findall(r"\b([Aa]n?) (\w)", f"{pair.premise} {pair.hypothesis}")
     ]
     assert {article.lower() for article, _ in articles} == {"a", "an"}

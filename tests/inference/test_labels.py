@@ -32,7 +32,7 @@ def sentences(text: str) -> list[str]:
 
 def check(pairs: list[Pair], phenomenon: str, read: Callable[[str], Test], worlds: Any) -> None:
     chosen = [pair for pair in pairs if pair.phenomenon == phenomenon]
-    assert len(chosen) > 100
+    assert len(chosen) > 50
     for pair in chosen:
         premise = [read(sentence) for sentence in sentences(pair.premise)]
         (hypothesis,) = [read(sentence) for sentence in sentences(pair.hypothesis)]
@@ -142,3 +142,44 @@ def test_comparatives(pairs: list[Pair]) -> None:
         return [dict(zip(keys, size, strict=True)) for size in sizes]
 
     check(pairs[:2500], "comparatives", read, worlds)
+
+
+def test_quantifiers(pairs: list[Pair]) -> None:
+    true: dict[str, Callable[[int, int], bool]] = {
+        "all of": lambda yes, no: not no,
+        "each of": lambda yes, no: not no,
+        "most of": lambda yes, no: yes > no,
+        "some of": lambda yes, no: bool(yes),
+        "at least one of": lambda yes, no: bool(yes),
+        "none of": lambda yes, no: not yes,
+        "not one of": lambda yes, no: not yes,
+        "not all of": lambda yes, no: bool(no),
+    }
+    who = r"(.* of) the (\w+ )?(\w+) (?:at|in|on) the "
+
+    def read(sentence: str) -> Test:
+        how, special, group = re.match(who, sentence).groups()  # type: ignore[union-attr]
+
+        def holds(world: dict[str, tuple[int, ...]]) -> bool:
+            yes, no, special_yes, special_no = world[group]
+            if special:
+                return true[how](special_yes, special_no)
+            return true[how](yes + special_yes, no + special_no)
+
+        return holds
+
+    def worlds(pair: Pair) -> list[dict[str, tuple[int, ...]]]:
+        text = sentences(pair.premise) + sentences(pair.hypothesis)
+        found = [re.match(who, sentence).groups()[1:] for sentence in text]  # type: ignore[union-attr]
+        groups = sorted({group for _, group in found})
+        divided = {group for special, group in found if special}
+        some = [
+            # The special ones exist where they are mentioned; elsewhere all are alike.
+            [c for c in product(range(4), repeat=4) if any(c[2:])]
+            if group in divided
+            else [(yes, no, 0, 0) for yes, no in product(range(5), repeat=2) if yes or no]
+            for group in groups
+        ]
+        return [dict(zip(groups, counts, strict=True)) for counts in product(*some)]
+
+    check(pairs[:1500], "quantifiers", read, worlds)

@@ -18,9 +18,9 @@ _DISHES = listed(
 )
 _TOOK = [("buy", "bought"), ("order", "ordered"), ("bring", "brought"), ("choose", "chose")]
 _STATES = listed(
-    "at home|at school|at the gym|at the office|at work|in bed|in danger|in love|in prison|in town|"
-    "in the car|in the garden|in the kitchen|in the library|in the shower|on holiday|on the phone|"
-    "on the roof|on the train|out of breath|out of money|very angry|very busy|very happy|very late",
+    "at church|at home|at school|at sea|at work|in bed|in court|in danger|in hospital|in love|"
+    "in prison|in town|on duty|on holiday|very angry|very busy|very happy|very hungry|very late|"
+    "very tired",
     "|",
 )
 

@@ -1,7 +1,7 @@
-"""What words mean: kinds within kinds, places within places, opposites, verbs that tell.
+"""What words mean: kinds within kinds, places within places.
 
-Kinds exclude each other, but who bought a rose may have bought a tulip too. Everybody is in one
-place at a time. What is not hot need not be cold; what is not open is closed.
+Kinds exclude each other, but who bought a rose may have bought a tulip too. Everybody lives
+in one place, and works in one.
 """
 
 from __future__ import annotations

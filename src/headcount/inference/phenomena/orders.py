@@ -1,8 +1,8 @@
 """Who is taller, who came first, what stands left: orders, their converses and transitivity.
 
-People may be of the same size or arrive together; things in space stand in one line, each in a
-place of its own. Being taller has nothing to do with being older, nor has being first to arrive
-with being first to leave.
+People may be of the same size or arrive together; of two things in space, one is further left, one
+is further up and one is further back. Being taller has nothing to do with being older, nor has
+being first to arrive with being first to leave.
 """
 
 from __future__ import annotations

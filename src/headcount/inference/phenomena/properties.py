@@ -1,6 +1,7 @@
 """Which thing is how: colours, opposites, and what people managed to do.
 
-A thing has one colour. Between hot and cold there is neither, between open and closed there is not.
+A thing has one colour. What is not hot need not be cold. Who did something tried to, and who forgot
+to do it did not try.
 """
 
 from __future__ import annotations
@@ -50,18 +51,13 @@ def _colours() -> Phenomenon:
     worlds = Worlds(product(range(4), repeat=2))
     forms = []
     for thing, colour in product((0, 1), range(3)):
-        the, red = "{who}'s {" + "xy"[thing] + "}", "{" + "abc"[colour] + "}"
+        the, red = f"{{who}}'s {{{'xy'[thing]}}}", f"{{{'abc'[colour]}}}"
         forms += [
             worlds.form(f"{the} is {red}", lambda w: w[thing] == colour),
             worlds.form(f"{the} is not {red}", lambda w: w[thing] != colour),
         ]
     for thing, (one, two) in product((0, 1), permutations(range(3), 2)):
-        the, red, blue = (
-            "{who}'s {" + "xy"[thing] + "}",
-            "{" + "abc"[one] + "}",
-            "{" + "abc"[two] + "}",
-        )
-        sentence = f"{the} is {red} or {blue}"
+        sentence = f"{{who}}'s {{{'xy'[thing]}}} is {{{'abc'[one]}}} or {{{'abc'[two]}}}"
         forms.append(worlds.form(sentence, lambda w: w[thing] in (one, two)))
     slots: Slots = {"who": NAMES, "x y": OBJECTS, "a b c": COLOURS}
     return Phenomenon("colours", forms, together(forms), forms, slots)
@@ -71,7 +67,7 @@ def _opposites() -> Phenomenon:
     worlds = Worlds(product(("{high}", "{low}", "neither"), repeat=2))
     forms = []
     for thing in (0, 1):
-        the = "{who}'s {" + "xy"[thing] + "} is"
+        the = f"{{who}}'s {{{'xy'[thing]}}} is"
         for end in ("{high}", "{low}"):
             forms += [
                 worlds.form(f"{the} {end}", lambda w: w[thing] == end),
@@ -101,7 +97,7 @@ def _tasks() -> Phenomenon:
     }
     forms = []
     for who, (verb, test) in product((0, 1), verbs.items()):
-        forms.append(worlds.form("{" + "xy"[who] + "} " + verb, lambda w: test(*w[who])))
+        forms.append(worlds.form(f"{{{'xy'[who]}}} {verb}", lambda w: test(*w[who])))
     slots: Slots = {"x y": NAMES, "base past": _TASKS}
     return Phenomenon("verbs", forms, together(forms), forms, slots)
 

@@ -1,7 +1,8 @@
 """All, some, most, none: of whom, doing what, and how many.
 
-"The old students" says that there are some, so "all of" entails "some of". "Some" and a bare "most"
-leave it open whether it is all: meanings, not what a listener may guess.
+"The old students" says that there are old students, in a premise or a hypothesis, so "all of"
+entails "some of". "Some", "most" and "at least" leave it open whether it is all: they mean what
+they mean, not what a listener may guess.
 """
 
 from __future__ import annotations
