@@ -16,9 +16,10 @@ from headcount.inference.logic import Form, decide
 from headcount.inference.pair import LABELS, Label
 
 _ROUNDS = 60  # of fitting the weights, first to the hypotheses and then to the premises
-_DRAWS = 20  # choices of premises to try
+_DRAWS = 40  # choices of forms to try
 _EVEN = 0.05  # a blend with fewer pairs in excess is good enough
 
+Pool = tuple[Sequence[Form], int]  # forms, and how many to choose
 _Cell = tuple[int, int]  # a premise and a hypothesis, by their numbers
 
 
@@ -42,38 +43,41 @@ class Blend:
         return self.hypotheses[number], drawn
 
 
-def blend(
-    pools: Sequence[tuple[Sequence[Form], int]], hypotheses: Sequence[Form], random: Random
-) -> Blend:
+def blend(premises: Sequence[Pool], hypotheses: Pool, random: Random) -> Blend:
     """Weights for some of the premises.
 
     Args:
-        pools: premises to choose from, and how many of them to choose.
-        hypotheses: forms to choose from.
+        premises: forms to choose from, and how many of them to choose; several times.
+        hypotheses: forms to choose from, and how many of them to choose.
         random: what to choose with.
 
     Returns:
         The first blend that is even enough, of those tried, or the most even one.
     """
-    draws = [
-        [form for forms, count in pools for form in random.sample(forms, min(count, len(forms)))]
-        for _ in range(_DRAWS)
-    ]
-    tables = [(premises, _usable(premises, hypotheses)) for premises in draws]
-    tables.sort(key=lambda table: -len(table[1]))  # the richest first
+    tables = []
+    for _ in range(_DRAWS):
+        rows = [form for pool in premises for form in _choose(pool, random)]
+        columns = _choose(hypotheses, random)
+        tables.append((_usable(rows, columns), rows, columns))
+    tables.sort(key=lambda table: -len(table[0]))  # the richest first
     best: tuple[float, Blend] | None = None
-    for premises, labels in tables:
+    for labels, rows, columns in tables:
         if not labels:
             break
         weights = _fit(labels)
         uneven = _unevenness(labels, weights)
         if best is None or uneven < best[0]:
-            best = uneven, _assemble(premises, hypotheses, labels, weights)
+            best = uneven, _assemble(rows, columns, labels, weights)
         if uneven < _EVEN:
             break
     if best is None:
         raise HeadcountError("no premises entail, allow and exclude the same hypothesis; add forms")
     return best[1]
+
+
+def _choose(pool: Pool, random: Random) -> list[Form]:
+    forms, count = pool
+    return random.sample(forms, min(count, len(forms)))
 
 
 def _usable(premises: Sequence[Form], hypotheses: Sequence[Form]) -> dict[_Cell, Label]:

@@ -14,8 +14,9 @@ from headcount.inference.phenomena import PHENOMENA
 from headcount.inference.phenomenon import Fill, Phenomenon
 
 # Forms of each phenomenon. With more of them, and longer ones, the task takes longer to learn.
-_PREMISES = 12
-_LONGER = 4
+_PREMISES = 10
+_LONGER = 2
+_HYPOTHESES = 14
 _TRIES = 1000
 
 
@@ -95,5 +96,5 @@ def _content(phenomenon: Phenomenon, fill: Fill) -> object:
 def _blend(name: str) -> Blend:
     """The forms of a phenomenon: always the same, whatever the seed of the pairs."""
     phenomenon = next(each for each in PHENOMENA if each.name == name)
-    pools = (phenomenon.premises, _PREMISES), (phenomenon.longer, _LONGER)
-    return blend(pools, phenomenon.hypotheses, Random(name))
+    premises = [(phenomenon.premises, _PREMISES), (phenomenon.longer, _LONGER)]
+    return blend(premises, (phenomenon.hypotheses, _HYPOTHESES), Random(name))
