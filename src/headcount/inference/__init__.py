@@ -1,0 +1,18 @@
+"""Natural language inference from a grammar of our own: the demo's task, with labels by logic.
+
+Does the premise entail the hypothesis, contradict it, or neither? `inference_pairs` writes such
+pairs by the thousand, `inference_split` sets some apart for evaluation.
+"""
+
+from headcount.inference.generate import inference_pairs, inference_split
+from headcount.inference.pair import LABELS, Label, Pair
+from headcount.inference.phenomena import PHENOMENA
+
+__all__ = [
+    "LABELS",
+    "PHENOMENA",
+    "Label",
+    "Pair",
+    "inference_pairs",
+    "inference_split",
+]

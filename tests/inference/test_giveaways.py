@@ -1,0 +1,40 @@
+"""Bags of words must not do: neither of one sentence nor of both."""
+
+from __future__ import annotations
+
+import pytest
+
+from headcount.inference import Pair, inference_split
+
+pytest.importorskip("sklearn")
+
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+
+Split = tuple[list[Pair], list[Pair]]
+
+TEXTS = {
+    "hypothesis": lambda pair: pair.hypothesis,
+    "premise": lambda pair: pair.premise,
+    "both": lambda pair: f"{pair.premise} {pair.hypothesis}",
+    "apart": lambda pair: " ".join(
+        [f"p_{word}" for word in pair.premise.split()]
+        + [f"h_{word}" for word in pair.hypothesis.split()]
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return inference_split(6000, 3000, seed=3)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_bag_of_words_stays_near_chance(split: Split, name: str) -> None:
+    texts = [[TEXTS[name](pair) for pair in part] for part in split]
+    train, evaluation = ([pair.label for pair in part] for part in split)
+    words = CountVectorizer(token_pattern=r"\w+").fit(texts[0])
+    model = LogisticRegression(C=0.1, max_iter=100, tol=1e-2)
+    model.fit(words.transform(texts[0]), train)
+    accuracy = model.score(words.transform(texts[1]), evaluation)
+    assert 0.28 < accuracy < 0.40
