@@ -36,7 +36,7 @@ def draw_demo(
     keeps = sorted({keep for _, keep in scores}, reverse=True)
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.35))
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.35))[0]
     axes = left.subplots()
     width = 0.8 / len(methods)
     for number, method in enumerate(methods):

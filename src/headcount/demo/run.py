@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headcount.demo.encoder import HEADS, NAME, encoder_folder
 from headcount.demo.figure import draw_demo
@@ -29,7 +30,7 @@ TRAINING = TrainingSettings(
     warmup=0.1,
     max_length=64,
 )
-SETTINGS = {"michel": {"step": 6}}
+SETTINGS: dict[str, dict[str, Any]] = {"michel": {"step": 6}}
 _MARK = "demo.json"
 
 
@@ -59,7 +60,9 @@ class DemoResult:
 
     def rows(self) -> list[tuple[str, ...]]:
         """The table: method, heads, accuracy, and ratios to the unpruned model."""
-        rows = [("unpruned", f"{HEADS}", f"{100 * self.unpruned:.1f} %", "", "", "")]
+        rows: list[tuple[str, ...]] = [
+            ("unpruned", f"{HEADS}", f"{100 * self.unpruned:.1f} %", "", "", "")
+        ]
         for (method, keep), run in sorted(self.runs.items(), key=lambda item: -item[0][1]):
             score = _score(run)
             speed = run.examples_per_second
