@@ -1,4 +1,4 @@
-"""Each pruner finds what was planted, keeps exactly K, and leaves the model as it was."""
+"""Each pruner keeps exactly K, and leaves the model as it was."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel, importance
 from headcount.pruners.schedule import Annealing
 from headcount.pruners.ste import STE
-from tests.pruners.toy import examples, learn, planted
+from tests.pruners.toy import examples, planted
 from tests.tiny import build, family_named
 
 LEARNED: dict[str, Callable[..., Pruner]] = {
@@ -33,31 +33,6 @@ LEARNED: dict[str, Callable[..., Pruner]] = {
     "hard-concrete": HardConcrete,
 }
 learned = pytest.mark.parametrize("make", LEARNED.values(), ids=LEARNED)
-
-
-def found_of_planted(
-    make: Callable[..., Pruner], steps: int, learning_rate: float
-) -> tuple[int, int]:
-    """How many of the heads planted in four tasks are found; a random choice finds a quarter."""
-    pairs = [learn(make(3, seed=seed), seed, steps, learning_rate) for seed in range(4)]
-    return sum(len(found & there) for found, there in pairs), sum(len(there) for _, there in pairs)
-
-
-@pytest.mark.parametrize(
-    ("make", "learning_rate"), [(JointDSP, 1e-4), (PipelinedDSP, 0.0)], ids=["joint", "pipelined"]
-)
-def test_dsp_finds_planted_heads_in_200_steps(
-    make: Callable[..., Pruner], learning_rate: float
-) -> None:
-    found, there = found_of_planted(make, 200, learning_rate)
-    assert found >= 0.75 * there
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("steps", [1000, 2000])
-def test_dsp_finds_planted_heads_in_longer_trainings(steps: int) -> None:
-    found, there = found_of_planted(JointDSP, steps, 1e-4)
-    assert found >= 0.9 * there
 
 
 @learned
@@ -129,7 +104,7 @@ def test_parts_are_frozen_by_the_pattern_of_their_name() -> None:
 
 def test_ste_keeps_exactly_k_with_ties_and_with_all() -> None:
     for keep in (4, 12):
-        pruner = STE(keep, spread=0.0)
+        pruner = STE(keep, spread=0.0, balance=False)
         with pruner.attached(build("bert")):
             gates = pruner.gates()
             assert gates.sum() == keep

@@ -16,8 +16,13 @@ from headcount.pruners.base import Pruner
 LAYERS, HEADS, EXAMPLES, BATCH = 3, 4, 512, 16
 
 
-def planted(seed: int) -> tuple[BertForSequenceClassification, HeadMask]:
-    """A model, and a mask of one head in each layer that is worth finding."""
+def planted(seed: int, alone: bool = False) -> tuple[BertForSequenceClassification, HeadMask]:
+    """A model, and the heads that are worth finding.
+
+    Args:
+        seed: of the weights and of the heads.
+        alone: plant one head in the whole model, not one in each layer.
+    """
     config = BertConfig(
         hidden_size=32,
         num_hidden_layers=LAYERS,
@@ -37,9 +42,9 @@ def planted(seed: int) -> tuple[BertForSequenceClassification, HeadMask]:
             parameter.data = 0.25 * torch.randn(parameter.shape, generator=generator)
     heads = hc.find_heads(model)
     chosen = torch.randint(HEADS, (LAYERS,), generator=generator).tolist()
-    return model.eval(), HeadMask.from_names(
-        heads, [f"encoder.{layer}.{head}" for layer, head in enumerate(chosen)]
-    )
+    names = [f"encoder.{layer}.{head}" for layer, head in enumerate(chosen)]
+    names = [names[seed % LAYERS]] if alone else names
+    return model.eval(), HeadMask.from_names(heads, names)
 
 
 def examples(model: BertForSequenceClassification, mask: HeadMask) -> tuple[Tensor, Tensor]:
@@ -49,7 +54,9 @@ def examples(model: BertForSequenceClassification, mask: HeadMask) -> tuple[Tens
         return ids, model(input_ids=ids).logits
 
 
-def learn(pruner: Pruner, seed: int, steps: int, learning_rate: float) -> tuple[HeadMask, HeadMask]:
+def learn(
+    pruner: Pruner, seed: int, steps: int, learning_rate: float, alone: bool = False
+) -> tuple[HeadMask, HeadMask]:
     """Train in a plain loop; the mask that was found, and the one that was planted.
 
     Args:
@@ -57,14 +64,16 @@ def learn(pruner: Pruner, seed: int, steps: int, learning_rate: float) -> tuple[
         seed: of the task.
         steps: length of the training.
         learning_rate: of the model; 0 trains the pruner only.
+        alone: see `planted`.
     """
-    model, mask = planted(seed)
+    model, mask = planted(seed, alone)
     ids, targets = examples(model, mask)
-    model.train()
+    model.train().requires_grad_(learning_rate > 0)
     with pruner.attached(model) as gated:
         groups = gated.parameter_groups()
-        if learning_rate:
-            groups = [{"params": list(model.parameters()), "lr": learning_rate}, *groups]
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if trained:
+            groups = [{"params": trained, "lr": learning_rate}, *groups]
         optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
         decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
         order = torch.Generator().manual_seed(seed)

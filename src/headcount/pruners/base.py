@@ -15,7 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.choice import Scope, choose
+from headcount.pruners.choice import Scope, choose, normalised_by_block
 from headcount.pruners.gated import Gated
 
 
@@ -88,6 +88,17 @@ class Pruner(nn.Module):
     def gates(self) -> Tensor:
         """The gates of a training step for the heads in the scope, differentiable."""
         return self.mask_gates()
+
+    def balanced(self, gates: Tensor) -> Tensor:
+        """These gates, with their gradient divided by its norm in each block.
+
+        The loss is far more sensitive to some layers than to others; what is compared between
+        layers then is how sure a head's gradient is, not how large.
+        """
+        if gates.requires_grad:
+            blocks = self.scope.blocks(self.bound())
+            gates.register_hook(lambda gradient: normalised_by_block(gradient, blocks))
+        return gates
 
     def penalty(self) -> Tensor:
         """What is added to the loss."""

@@ -114,3 +114,14 @@ def normalised_by_block(values: Tensor, blocks: Sequence[AttentionBlock]) -> Ten
         parts.append(part / part.norm().clamp(min=1e-300))
         start += block.num_heads
     return torch.cat(parts)
+
+
+def standardised(values: Tensor, scale: float) -> Tensor:
+    """Bring values to mean 0 and the standard deviation `scale`.
+
+    Noise then weighs as much as intended however far an optimizer has moved the values, in a short
+    training as in a long one. The deviation is a unit, not something to be learned.
+    """
+    centred = values - values.mean()
+    deviation = centred.detach().square().sum().div(max(len(values) - 1, 1)).sqrt()
+    return scale * centred / deviation.clamp(min=1e-12)

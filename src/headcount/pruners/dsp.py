@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
 from headcount.pruners.base import Pruner
-from headcount.pruners.choice import normalised_by_block
+from headcount.pruners.choice import standardised
 from headcount.pruners.schedule import Annealing
 from headcount.pruners.subset import gumbel_noise, soft_top_k
 
@@ -110,21 +110,15 @@ class JointDSP(Pruner):
             return self.w
         first, last = self.settings.scale
         scale = first * (last / first) ** self.progress
-        centred = self.w - self.w.mean()
-        # The spread is a unit, not something to be learned.
-        logits: Tensor = scale * centred / centred.std().detach().clamp(min=1e-12)
-        return logits
+        return standardised(self.w, scale)
 
     def gates(self) -> Tensor:
         """Eq. 14-19, with this step's noise and temperature."""
         noise = None if self.noise is None else self.noise.to(self.w.device)
         gates: Tensor = soft_top_k(self.logits(), self.count, self.temperature, noise)
-        if self.settings.balance and gates.requires_grad:
-            gates.register_hook(self._balanced)
+        if self.settings.balance:
+            gates = self.balanced(gates)
         return gates.clamp(max=1.0) if self.settings.clamp else gates
-
-    def _balanced(self, gradient: Tensor) -> Tensor:
-        return normalised_by_block(gradient, self.scope.blocks(self.bound()))
 
     def importance(self) -> Tensor:
         """W itself: the most important head has the largest."""

@@ -18,26 +18,39 @@ from headcount.pruners.base import Pruner
 from headcount.pruners.subset import gumbel_noise
 
 BETA, LOW, HIGH = 0.33, -0.1, 1.1  # Louizos' temperature and the ends of the stretched interval
-STEERING, STIFFNESS = 1e-3, 0.02  # how fast λ follows the excess of heads, and its square's weight
+SHIFT = BETA * math.log(-LOW / HIGH)  # P(open) is the sigmoid of log α − SHIFT (eq. 23)
+# What follows is relative to balanced gradients, whose norm in a block is 1.
+LAMBDA = 0.1  # closes heads whose gradient averages out, and no head that is missed all the time
+STEERING, STIFFNESS = 5.0, 0.15  # of λ per head in excess in a whole training, and of the square
+NARROW, WIDE = 2.5, 8.0  # the bounds of log α at the start and at the end
 
 
-def wanted_count(progress: float, number: int, keep: int) -> float:
-    """The count that is steered for: from all heads down to K in the first half of training."""
-    return keep + (number - keep) * max(0.0, 1.0 - 2.0 * progress)
+def wanted_count(progress: float, first: float, keep: int) -> float:
+    """The count that is steered for: by equal factors from the first to K in half the training."""
+    return float(keep * (first / keep) ** max(0.0, 1.0 - 2.0 * progress))
 
 
 class HardConcrete(Pruner):
     """Close heads that do not earn a penalty of λ each.
 
+    Without a λ of yours the gates' gradient is divided by its norm in each block, so that λ means
+    the same for every model, loss and layer; log α is kept within bounds that widen as the training
+    goes on, because a gate far outside is stuck and gets no gradient that could bring it back; and
+    in keep mode λ is steered. With `penalty_weight` all is as in the papers: add
+    `learning_rate=0.1`, and for Voita et al. that of the model.
+
     Args:
         keep: K; None for λ mode, where the number of heads that stay open is what it is.
-        penalty_weight: λ, per head, on the mean loss. With `steer`, where the controller starts.
+        penalty_weight: λ, per head, on the mean loss (the DSP paper's BERT: 0.0015); None for one
+            that suits any loss. With `steer`, where the controller starts.
         steer: beyond the papers: let λ follow the excess of heads until the expected count is K (an
-            augmented Lagrangian, with the wanted count falling from all heads to K).
+            augmented Lagrangian, with the wanted count falling to K). None steers if there is a K
+            and no λ.
         learning_rate: of log α.
-        start: log α of every head at the start. Positive starts with most gates open; the papers'
-            code starts at random around 0, where half are below the cut already. Far above 1, the
-            gates are stuck at 1 and only the penalty moves them, all alike.
+        start: log α of every head at the start; None for 0.5, or with steering for half of the
+            heads expected open (or K if more): with all open, a head's worth is hidden by the
+            others. The papers' code starts at random around 0, where half are below the cut
+            already. Far above 1, the gates are stuck at 1 and only the penalty moves them.
         **scope: see `Pruner`.
     """
 
@@ -47,47 +60,61 @@ class HardConcrete(Pruner):
     def __init__(
         self,
         keep: int | float | None = None,
-        penalty_weight: float = 0.002,
+        penalty_weight: float | None = None,
         *,
-        steer: bool = False,
+        steer: bool | None = None,
         learning_rate: float = 0.1,
-        start: float = 0.5,
+        start: float | None = None,
         **scope: Any,
     ) -> None:
         if steer and keep is None:
             raise HeadcountError("there is nothing to steer for without a keep; give K")
         super().__init__(1 if keep is None else keep, **scope)
         self.open_count = keep is None
-        self.penalty_weight, self.steer = penalty_weight, steer
+        given = penalty_weight is not None
+        self.steer = steer if steer is not None else not (given or self.open_count)
+        self.balance = self.steer or not given
+        automatic = 0.0 if self.steer else LAMBDA
+        self.penalty_weight = automatic if penalty_weight is None else penalty_weight
         self.learning_rate, self.start = learning_rate, start
         self.noise: Tensor | None = None
         self.wanted = 0.0
 
     def prepare(self, number: int) -> None:
         """Open every gate alike."""
-        self.log_alpha = nn.Parameter(torch.full((number,), self.start, dtype=torch.float64))
+        self.first = max(number / 2, float(self.count))
+        start = self.start
+        if start is None:
+            # The bound is for K = all heads, whose log α would be infinite.
+            odds = self.first / max(number - self.first, 1e-9)
+            start = min(math.log(odds) + SHIFT, NARROW) if self.steer else 0.5
+        self.log_alpha = nn.Parameter(torch.full((number,), start, dtype=torch.float64))
 
     def begin_step(self, step: int, total_steps: int) -> None:
-        """Draw this step's noise, and steer λ towards the wanted count."""
+        """Draw this step's noise, bound log α, and steer λ towards the wanted count."""
         # The difference of two Gumbel variables is logistic: log u − log(1 − u) of eq. 22.
         size = len(self.log_alpha)
         self.noise = gumbel_noise(size, self.seed, 2 * step) - gumbel_noise(
             size, self.seed, 2 * step + 1
         )
+        if self.balance:
+            bound = NARROW + (WIDE - NARROW) * step / total_steps
+            self.log_alpha.data.clamp_(-bound, bound)
         if self.steer:
-            self.wanted = wanted_count(step / total_steps, size, self.count)
+            self.wanted = wanted_count(step / total_steps, self.first, self.count)
             excess = float(self.expected_count().detach()) - self.wanted
-            self.penalty_weight += STEERING * excess
+            self.penalty_weight += STEERING / total_steps * excess
 
     def gates(self) -> Tensor:
         """Eq. 22: a stretched and clipped concrete sample per head."""
         noise = 0.0 if self.noise is None else self.noise.to(self.log_alpha.device)
         sample = torch.sigmoid((noise + self.log_alpha) / BETA)
-        return (sample * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
+        gates = (sample * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
+        return self.balanced(gates) if self.balance else gates
 
     def expected_count(self) -> Tensor:
         """Eq. 23: the expected number of gates that are not exactly zero."""
-        return torch.sigmoid(self.log_alpha - BETA * math.log(-LOW / HIGH)).sum()
+        return torch.sigmoid(self.log_alpha - SHIFT).sum()
 
     def penalty(self) -> Tensor:
         """λ times the expected count; when steered, of what exceeds the wanted count.
