@@ -27,6 +27,7 @@ SENTENCES = (
     "two women are embracing while holding packages",
     "the new rights are nice enough",
 )
+INPUTS = ["input_ids", "token_type_ids", "attention_mask"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -52,7 +53,7 @@ def _trained() -> str:
 def tiny_tokenizer(**settings: Any) -> PreTrainedTokenizerFast:
     names = {
         "pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
-        "mask_token": "[MASK]", "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "mask_token": "[MASK]", "model_input_names": INPUTS,
     }  # fmt: skip
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer.from_str(_trained()), **(names | settings)
