@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import ByT5Tokenizer
 
 from headcount.tasks.base import DataSettings
 from headcount.tasks.prepared import cache_folder, draw, fingerprint, longest_first, prepared
@@ -53,6 +54,8 @@ def test_the_fingerprint_is_of_what_matters() -> None:
     plain = fingerprint(tiny_tokenizer())
     assert plain == fingerprint(tiny_tokenizer())
     assert plain != fingerprint(tiny_tokenizer(truncation_side="left"))
+    assert fingerprint(ByT5Tokenizer()) == fingerprint(ByT5Tokenizer())  # written in Python
+    assert fingerprint(ByT5Tokenizer()) != fingerprint(ByT5Tokenizer(extra_ids=3))
     larger = tiny_tokenizer()
     larger.add_tokens(["sailor"])
     assert plain != fingerprint(larger)

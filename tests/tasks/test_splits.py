@@ -85,7 +85,10 @@ def test_a_path_to_nothing_is_told(data: str) -> None:
 
 
 def test_a_folder_without_tables_is_told(tmp_path: Path) -> None:
-    with mistake("has no tables: no file ends in .csv"):
+    with mistake("has no tables: no file ends in .csv.* it has no folders; give the folder"):
+        open_splits(str(tmp_path))
+    write_table(tmp_path / "news" / "train.csv", ONE)
+    with mistake("it has news; give the folder"):
         open_splits(str(tmp_path))
 
 
