@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -125,8 +126,9 @@ def training_batches(
 
 
 def batches_of(data: Dataset, size: int, model: PreTrainedModel, collator: Collator) -> list[Batch]:
-    """The examples in their order as batches on the model's device, without other columns."""
-    columns = [name for name in data.column_names if name != "length"]
+    """The examples in their order as batches on the model's device, of what the model takes."""
+    taken = {*inspect.signature(model.forward).parameters, "labels", "label_ids", "label"}
+    columns = [name for name in data.column_names if name in taken]
     loader = DataLoader(data.select_columns(columns), batch_size=size, collate_fn=collator)
     return [{name: value.to(model.device) for name, value in batch.items()} for batch in loader]
 
