@@ -11,9 +11,9 @@ from typing import Any
 
 from headcount.demo.encoder import HEADS, NAME, encoder_folder
 from headcount.demo.figure import draw_demo
+from headcount.demo.inference import Pair, inference_split
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
-from headcount.inference import Pair, inference_split
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult

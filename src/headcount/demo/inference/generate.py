@@ -7,11 +7,11 @@ from functools import cache
 from itertools import chain, islice
 from random import Random
 
+from headcount.demo.inference.balance import Blend, blend
+from headcount.demo.inference.pair import LABELS, Pair
+from headcount.demo.inference.phenomena import PHENOMENA
+from headcount.demo.inference.phenomenon import Fill, Phenomenon
 from headcount.errors import HeadcountError
-from headcount.inference.balance import Blend, blend
-from headcount.inference.pair import LABELS, Pair
-from headcount.inference.phenomena import PHENOMENA
-from headcount.inference.phenomenon import Fill, Phenomenon
 
 # Forms of each phenomenon. With more of them, and longer ones, the task takes longer to learn.
 _PREMISES = 10

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from itertools import product
 from typing import TypeVar
 
-from headcount.inference.logic import Form, Worlds, together
-from headcount.inference.phenomenon import Phenomenon, Slots
-from headcount.inference.words import NAMES
+from headcount.demo.inference.logic import Form, Worlds, together
+from headcount.demo.inference.phenomenon import Phenomenon, Slots
+from headcount.demo.inference.words import NAMES
 
 _KINDS = {
     "flower": "rose tulip lily daisy",

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from headcount.inference.english import finish
-from headcount.inference.logic import Form
+from headcount.demo.inference.english import finish
+from headcount.demo.inference.logic import Form
 
 Slots = Mapping[str, Sequence[str | tuple[str, ...]]]
 Fill = dict[str, str]

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from headcount.demo.inference import LABELS, PHENOMENA, Pair, inference_pairs, inference_split
 from headcount.errors import HeadcountError
-from headcount.inference import LABELS, PHENOMENA, Pair, inference_pairs, inference_split
 
 MANY = 60_000
 

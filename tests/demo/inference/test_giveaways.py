@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headcount.inference import Pair, inference_split
+from headcount.demo.inference import Pair, inference_split
 
 pytest.importorskip("sklearn")
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from headcount.inference import inference_pairs
-from headcount.inference.english import finish
+from headcount.demo.inference import inference_pairs
+from headcount.demo.inference.english import finish
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headcount.inference import Pair, inference_pairs
+from headcount.demo.inference import Pair, inference_pairs
 
 NUMERALS = re.findall(r"\w+", "zero one two three four five six seven eight nine ten eleven twelve")
 Test = Callable[[Any], bool]

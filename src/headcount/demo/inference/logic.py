@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headcount.inference.pair import Label
+from headcount.demo.inference.pair import Label
 
 _World = TypeVar("_World")
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from headcount.demo.inference.logic import Form, decide
+from headcount.demo.inference.pair import LABELS, Label
 from headcount.errors import HeadcountError
-from headcount.inference.logic import Form, decide
-from headcount.inference.pair import LABELS, Label
 
 _ROUNDS = 60  # of fitting the weights, first to the hypotheses and then to the premises
 _DRAWS = 40  # choices of forms to try

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from itertools import permutations, product
 
-from headcount.inference.english import listed
-from headcount.inference.logic import Form, Worlds, together
-from headcount.inference.phenomenon import Phenomenon, Slots
-from headcount.inference.words import NAMES
+from headcount.demo.inference.english import listed
+from headcount.demo.inference.logic import Form, Worlds, together
+from headcount.demo.inference.phenomenon import Phenomenon, Slots
+from headcount.demo.inference.words import NAMES
 
 _DISHES = listed(
     "bread butter cheese chicken chocolate coffee fish fruit ham honey juice milk rice salad soup "

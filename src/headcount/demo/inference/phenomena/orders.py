@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations, product
 
-from headcount.inference.english import listed
-from headcount.inference.logic import Form, Worlds, decide
-from headcount.inference.phenomenon import Phenomenon, Slots
-from headcount.inference.words import NAMES, OBJECTS
+from headcount.demo.inference.english import listed
+from headcount.demo.inference.logic import Form, Worlds, decide
+from headcount.demo.inference.phenomenon import Phenomenon, Slots
+from headcount.demo.inference.words import NAMES, OBJECTS
 
 # Two ways to put each order: x before y, y after x.
 _SIZES = [

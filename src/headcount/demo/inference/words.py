@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headcount.inference.english import listed
+from headcount.demo.inference.english import listed
 
 NAMES = listed(
     "Adam Alice Anna Ben Carl Clara David Diana Emma Eric Frank Grace Helen Henry Ian Jack Jane "
