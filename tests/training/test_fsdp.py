@@ -50,7 +50,7 @@ class _Gates(TrainerCallback):
 
     def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         assert self.trainer is not None
-        self.seen.append(self.trainer.pruner_step.gated.training_gates().detach().clone())
+        self.seen.append(self.trainer.pruner_step.values().detach().clone())
 
 
 def make(folder: Path, name: str, **changes: Any) -> tuple[PruningTrainer, _Gates]:

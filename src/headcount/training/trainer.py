@@ -70,6 +70,11 @@ class PruningTrainer(Trainer):
         self._removed = self._loss_known = False
         self._skeleton = skeleton(self._plain()) if self.is_fsdp_enabled else None
         self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(self._plain())))
+        checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
+        if checkpointing.get("use_reentrant"):
+            # It goes backward into blocks whose input asks for it only, not for the gates' sake.
+            self._plain().enable_input_require_grads()
+            self._gates.callback(self._plain().disable_input_require_grads)
         pruner.to(self.args.device)
         if self.is_fsdp_enabled:
             self.accelerator.prepare = preparing(self.accelerator.prepare, pruner)
