@@ -28,6 +28,7 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
+from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory, write_whole
 from headcount.training.saved import HISTORY, OPTIMIZER, load_pruner, save_pruner
 from headcount.training.sharded import gathered, preparing, showing, skeleton
@@ -82,6 +83,9 @@ class PruningTrainer(Trainer):
             # DistributedDataParallel refuses a frozen model, which needs no averaging.
             prepare = partial(self.accelerator.prepare_model, evaluation_mode=True)
             self.accelerator.prepare_model = prepare
+        if self._setting("clip", 1.0) == "with-model":
+            clip = self.accelerator.clip_grad_norm_
+            self.accelerator.clip_grad_norm_ = clipping_with_model(clip, pruner)
         self.add_callback(_PrunerCallback(self))
 
     def _plain(self) -> PreTrainedModel:
@@ -95,8 +99,7 @@ class PruningTrainer(Trainer):
         """Take the gates off, cut the closed heads out of the model in place, and return it.
 
         The trainer can still evaluate, predict and save, with the small model; to train that on,
-        make a new one. Of a model sharded by FSDP, a whole copy is cut and returned; call this on
-        every process.
+        make a new one. Of a model that FSDP shards a whole copy is cut, on every process at once.
         """
         if not self._removed:
             self._gates.close()
@@ -169,15 +172,17 @@ class PruningTrainer(Trainer):
 
     def prepare_update(self) -> None:
         """Right before the optimizer's step: clip the pruner's gradients, and set its rate."""
-        settings = getattr(self.pruner, "settings", None)
-        clip = getattr(settings, "clip", 1.0)
-        if clip is not None:
+        clip = self._setting("clip", 1.0)
+        if clip not in (None, "with-model"):
             nn.utils.clip_grad_norm_(list(self.pruner.parameters()), clip)
-        if not getattr(settings, "decay", True):
+        if not self._setting("decay", True):
             for group in self.pruner.parameter_groups():
                 for own in self._optimizer().param_groups:
                     if any(p is group["params"][0] for p in own["params"]):
                         own["lr"] = group["lr"]
+
+    def _setting(self, name: str, default: Any) -> Any:
+        return getattr(getattr(self.pruner, "settings", None), name, default)
 
     def _optimizer(self) -> torch.optim.Optimizer:
         assert self.optimizer is not None
