@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +31,7 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.schedule import Annealing
 from headcount.pruners.ste import STE
 from headcount.training import PruningTrainer, SelectionHistory, Seq2SeqPruningTrainer
+from tests.training.processes import run_two_processes
 
 KEEP, HEADS, STEPS = 3, 8, 6
 
@@ -426,17 +424,7 @@ def distributed_run(folder: Path, name: str, batch: int) -> PruningTrainer:
 
 @pytest.mark.parametrize("name", ["joint", "pipelined"])
 def test_two_processes_equal_one_with_the_same_batch(name: str, tmp_path: Path) -> None:
-    script = tmp_path / "run.py"
-    script.write_text(SCRIPT)
-    root = Path(__file__).parents[2]
-    path = os.pathsep.join([str(root), str(root / "src")])
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-         str(script), str(tmp_path), name],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=80,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_two_processes(SCRIPT, tmp_path, name)
     first, second = (torch.load(tmp_path / f"{name}-{rank}.pt") for rank in (0, 1))
     assert_same(first, second)
     assert_same(first, state(distributed_run(tmp_path, name, 8)), 1e-5)

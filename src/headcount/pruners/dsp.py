@@ -7,7 +7,7 @@ the head weights w are learned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +39,8 @@ class DSPSettings:
         clamp: cut gates above 1 to 1. The relaxed gates of the paper may exceed 1.
         decay: w's learning rate follows the trainer's schedule; False keeps it constant.
         clip: largest norm of w's gradient, clipped apart from the model's by the trainer; None
-            leaves it as it is. (The paper's BERT clips both together, so that a large gradient of w
-            shrinks that step of the model too; that is not imitated.)
+            leaves it as it is. `with-model` clips both together at the trainer's `max_grad_norm`,
+            so that a large gradient of w shrinks that step of the model too (the paper's BERT).
     """
 
     annealing: Annealing = WARM_TO_COLD
@@ -50,14 +50,14 @@ class DSPSettings:
     balance: bool = True
     clamp: bool = False
     decay: bool = True
-    clip: float | None = 1.0
+    clip: float | Literal["with-model"] | None = 1.0
 
 
 # The papers' settings, which were tuned for about 37,000 and 66,000 steps (Table 2 and the code).
 PRESETS = {
     "default": DSPSettings(),
     "paper-bert": DSPSettings(
-        Annealing(1000.0, 1e-8, 25_000), 0.5, 0.5, scale=None, balance=False, clip=None
+        Annealing(1000.0, 1e-8, 25_000), 0.5, 0.5, scale=None, balance=False, clip="with-model"
     ),
     "paper-encdec": DSPSettings(
         Annealing(0.1, 1e-8, 15_000), 0.2, 0.522, scale=None, balance=False, decay=False, clip=None

@@ -32,7 +32,7 @@ class Gated:
         self._values: Tensor | None = None
         self._values_train = False
         # The trainer puts one leaf per step here, to gather its gradient over micro-batches.
-        self.training_gates: Callable[[], Tensor] = pruner.gates
+        self.training_values: Callable[[], Tensor] = lambda: self.spread(pruner.gates())
 
     def __enter__(self) -> Gated:
         start = 0
@@ -61,10 +61,20 @@ class Gated:
         # The mode is asked for every time: generation calls an encoder without the whole model.
         if self._values is None or self._values_train != self.model.training:
             self._values_train = self.model.training
-            gates = self.training_gates() if self.model.training else self.pruner.mask_gates()
-            values = torch.ones(len(self.pruner.bound()), dtype=gates.dtype, device=gates.device)
-            self._values = values.index_put((self._places(gates.device),), applied(gates))
+            self._values = self._made()
         return self._values
+
+    # Exact sums in double precision and sets of heads are nothing to compile with the model.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _made(self) -> Tensor:
+        if self.model.training:
+            return self.training_values()
+        return self.spread(self.pruner.mask_gates())
+
+    def spread(self, gates: Tensor) -> Tensor:
+        """The gates of the scope's heads among those of all heads, as they are multiplied."""
+        values = torch.ones(len(self.pruner.bound()), dtype=gates.dtype, device=gates.device)
+        return values.index_put((self._places(gates.device),), applied(gates))
 
     def _places(self, device: torch.device) -> Tensor:
         return torch.tensor(self.pruner.places, device=device)

@@ -28,11 +28,16 @@ class PrunerStep:
         self.gated, self.pruner = gated, gated.pruner
         self._leaf: Tensor | None = None
         self._step: int | None = None
-        gated.training_gates = self._gates
+        gated.training_values = self.values
 
-    def _gates(self) -> Tensor:
+    def values(self) -> Tensor:
+        """The gates of all heads in this step, as a leaf.
+
+        Reentrant checkpointing goes backward block by block, which only a leaf lets it do.
+        """
         if self._leaf is None:
-            self._leaf = self.pruner.gates().detach().requires_grad_(self.learns)
+            values = self.gated.spread(self.pruner.gates().detach())
+            self._leaf = values.requires_grad_(self.learns)
         return self._leaf
 
     @property
@@ -60,8 +65,9 @@ class PrunerStep:
         parameters = [p for p in self.pruner.parameters() if p.requires_grad]
         if not parameters:
             return
-        felt = self._gates().grad
-        felt = torch.zeros_like(self._gates()) if felt is None else felt / loss_scale
+        values = self.values()
+        felt = torch.zeros_like(values) if values.grad is None else values.grad / loss_scale
+        felt = felt[self.pruner.places]
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(felt)
             felt /= dist.get_world_size()

@@ -6,14 +6,12 @@ group with its own learning rate and clipping, and its state in every checkpoint
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
     PreTrainedModel,
@@ -30,10 +28,11 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
+from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory, write_whole
+from headcount.training.saved import HISTORY, OPTIMIZER, load_pruner, save_pruner
+from headcount.training.sharded import gathered, preparing, showing, skeleton
 from headcount.training.step import PrunerStep, ignores_item_count
-
-WEIGHTS, STATE, HISTORY = "pruner.safetensors", "pruner.json", "selection_history.json"
 
 
 class PruningTrainer(Trainer):
@@ -70,12 +69,23 @@ class PruningTrainer(Trainer):
         self.history = SelectionHistory()
         self._gates = ExitStack()
         self._removed = self._loss_known = False
+        self._skeleton = skeleton(self._plain()) if self.is_fsdp_enabled else None
         self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(self._plain())))
+        checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
+        if checkpointing.get("use_reentrant"):
+            # It goes backward into blocks whose input asks for it only, not for the gates' sake.
+            self._plain().enable_input_require_grads()
+            self._gates.callback(self._plain().disable_input_require_grads)
         pruner.to(self.args.device)
-        if not any(p.requires_grad for p in self._plain().parameters()):
+        if self.is_fsdp_enabled:
+            self.accelerator.prepare = preparing(self.accelerator.prepare, pruner)
+        elif not any(p.requires_grad for p in self._plain().parameters()):
             # DistributedDataParallel refuses a frozen model, which needs no averaging.
             prepare = partial(self.accelerator.prepare_model, evaluation_mode=True)
             self.accelerator.prepare_model = prepare
+        if self._setting("clip", 1.0) == "with-model":
+            clip = self.accelerator.clip_grad_norm_
+            self.accelerator.clip_grad_norm_ = clipping_with_model(clip, pruner)
         self.add_callback(_PrunerCallback(self))
 
     def _plain(self) -> PreTrainedModel:
@@ -86,8 +96,16 @@ class PruningTrainer(Trainer):
         return self.pruner.mask()
 
     def detach(self) -> PreTrainedModel:
-        """Take the gates off, and return the model with all its heads as it was trained."""
+        """Take the gates off, and return the model with all its heads as it was trained.
+
+        Of a model that FSDP shards it is a whole copy, gathered on every process at once.
+        """
         self._gates.close()
+        if self._skeleton is not None:
+            self.model = self.model_wrapped = gathered(self._skeleton, self.model_wrapped)
+            # From here on the Trainer has a whole model to evaluate and to save.
+            self.is_fsdp_enabled, self._skeleton = False, None
+            self._move_model_to_device(self._plain(), self.args.device)
         return self._plain()
 
     def pruned_model(self) -> PreTrainedModel:
@@ -161,15 +179,17 @@ class PruningTrainer(Trainer):
 
     def prepare_update(self) -> None:
         """Right before the optimizer's step: clip the pruner's gradients, and set its rate."""
-        settings = getattr(self.pruner, "settings", None)
-        clip = getattr(settings, "clip", 1.0)
-        if clip is not None:
+        clip = self._setting("clip", 1.0)
+        if clip not in (None, "with-model"):
             nn.utils.clip_grad_norm_(list(self.pruner.parameters()), clip)
-        if not getattr(settings, "decay", True):
+        if not self._setting("decay", True):
             for group in self.pruner.parameter_groups():
                 for own in self._optimizer().param_groups:
                     if any(p is group["params"][0] for p in own["params"]):
                         own["lr"] = group["lr"]
+
+    def _setting(self, name: str, default: Any) -> Any:
+        return getattr(getattr(self.pruner, "settings", None), name, default)
 
     def _optimizer(self) -> torch.optim.Optimizer:
         assert self.optimizer is not None
@@ -209,50 +229,49 @@ class PruningTrainer(Trainer):
         # Before the rest: the Trainer writes its state last, and what has that is complete.
         folder = f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
-            self._save_pruner(Path(self._get_output_dir(trial=trial)) / folder)
+            save_pruner(self.pruner, self.history, Path(self._get_output_dir(trial=trial)) / folder)
         self.save_history()
         super()._save_checkpoint(model, trial, *args, **kwargs)
 
-    def _save_pruner(self, folder: Path) -> None:
-        weights = {
-            name: value.cpu().contiguous() for name, value in self.pruner.state_dict().items()
-        }
-        state: dict[str, Any] = {"pruner": self.pruner.name}
-        if isinstance(self.pruner, HardConcrete):
-            state["penalty_weight"] = self.pruner.penalty_weight
-        text = json.dumps(state, indent=2) + "\n"
-        write_whole(folder / WEIGHTS, lambda path: save_file(weights, path))
-        write_whole(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
-        self.history.save(folder / HISTORY)
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self.is_fsdp_enabled:
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        with showing(self._optimizer(), self.pruner):
+            super()._save_optimizer_and_scheduler(output_dir)
+        if self.args.should_save:
+            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
+                state = own.state_dict()
+            write_whole(Path(output_dir) / OPTIMIZER, lambda path: torch.save(state, path))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None or not self.is_fsdp_enabled:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        own_state = Path(checkpoint) / OPTIMIZER
+        with showing(self._optimizer(), self.pruner) as others:
+            if any(group["params"] for group in others.param_groups):
+                super()._load_optimizer_and_scheduler(checkpoint)
+            elif own_state.is_file() and self.lr_scheduler is not None:
+                # Of a frozen model: torch refuses to load an optimizer of nothing.
+                scheduler = torch.load(Path(checkpoint) / "scheduler.pt", weights_only=True)
+                self.lr_scheduler.load_state_dict(scheduler)
+        # Not there with `save_only_model`.
+        if own_state.is_file():
+            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
+                state = torch.load(own_state, map_location="cpu", weights_only=True)
+                own.load_state_dict(state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
-        self._load_pruner(Path(resume_from_checkpoint))
+        load_pruner(self.pruner, Path(resume_from_checkpoint))
         self.history = SelectionHistory.load(Path(resume_from_checkpoint) / HISTORY)
 
     def _load_best_model(self) -> None:
         # The history is that of the training, which ended elsewhere than at its best.
         self.history.record(self.state.global_step, self.mask())
         super()._load_best_model()
-        self._load_pruner(Path(str(self.state.best_model_checkpoint)))
-
-    def _load_pruner(self, folder: Path) -> None:
-        try:
-            state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-            weights = load_file(folder / WEIGHTS)
-        except OSError as error:
-            raise HeadcountError(
-                f"{folder} has no {Path(error.filename or STATE).name}, so the choice of heads "
-                "cannot go on from there; give a checkpoint that a PruningTrainer wrote"
-            ) from error
-        if state["pruner"] != self.pruner.name:
-            raise HeadcountError(
-                f"{folder} was written with the pruner {state['pruner']}, but this one is "
-                f"{self.pruner.name}; go on with the same pruner"
-            )
-        self.pruner.load_state_dict(weights)
-        if isinstance(self.pruner, HardConcrete):
-            self.pruner.penalty_weight = state["penalty_weight"]
+        load_pruner(self.pruner, Path(str(self.state.best_model_checkpoint)))
 
 
 class Seq2SeqPruningTrainer(PruningTrainer, Seq2SeqTrainer):

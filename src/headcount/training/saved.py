@@ -1,0 +1,49 @@
+"""The pruner's files in a checkpoint of the trainer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+
+from headcount.errors import HeadcountError
+from headcount.pruners.base import Pruner
+from headcount.pruners.hard_concrete import HardConcrete
+from headcount.training.history import SelectionHistory, write_whole
+
+WEIGHTS, STATE, HISTORY = "pruner.safetensors", "pruner.json", "selection_history.json"
+OPTIMIZER = "pruner_optimizer.pt"  # of a sharded model; else it is in the Trainer's own file
+
+
+def save_pruner(pruner: Pruner, history: SelectionHistory, folder: Path) -> None:
+    """Write what the pruner has learned, and the history of its choice, into a folder."""
+    weights = {name: value.cpu().contiguous() for name, value in pruner.state_dict().items()}
+    state: dict[str, Any] = {"pruner": pruner.name}
+    if isinstance(pruner, HardConcrete):
+        state["penalty_weight"] = pruner.penalty_weight
+    text = json.dumps(state, indent=2) + "\n"
+    write_whole(folder / WEIGHTS, lambda path: save_file(weights, path))
+    write_whole(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
+    history.save(folder / HISTORY)
+
+
+def load_pruner(pruner: Pruner, folder: Path) -> None:
+    """Read what `save_pruner` wrote about such a pruner."""
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        weights = load_file(folder / WEIGHTS)
+    except OSError as error:
+        raise HeadcountError(
+            f"{folder} has no {Path(error.filename or STATE).name}, so the choice of heads "
+            "cannot go on from there; give a checkpoint that a PruningTrainer wrote"
+        ) from error
+    if state["pruner"] != pruner.name:
+        raise HeadcountError(
+            f"{folder} was written with the pruner {state['pruner']}, but this one is "
+            f"{pruner.name}; go on with the same pruner"
+        )
+    pruner.load_state_dict(weights)
+    if isinstance(pruner, HardConcrete):
+        pruner.penalty_weight = state["penalty_weight"]
