@@ -36,14 +36,14 @@ def load_model(source: str) -> PreTrainedModel:
     Raises:
         HeadcountError: there is no model, it is damaged, quantised, or lacks weights.
     """
-    _refuse_bad_folder(source)
+    refuse_bad_folder(source)
     try:
         config = AutoConfig.from_pretrained(source)
-        _refuse_quantised(config)
+        refuse_quantised(config)
         cls = _model_class(config)
         model, info = cls.from_pretrained(source, config=config, output_loading_info=True)
     except (OSError, ValueError, HFValidationError, SafetensorError) as error:
-        raise HeadcountError(f"cannot load a model from {source}: {_first_line(error)}") from error
+        raise HeadcountError(f"cannot load a model from {source}: {first_line(error)}") from error
     except RuntimeError as error:
         raise HeadcountError(_why_weights_do_not_fit(source, error)) from error
     missing = sorted(info["missing_keys"])
@@ -55,7 +55,8 @@ def load_model(source: str) -> PreTrainedModel:
     return model  # type: ignore[no-any-return]
 
 
-def _refuse_bad_folder(source: str) -> None:
+def refuse_bad_folder(source: str) -> None:
+    """Tell what is wrong with a folder before anything tries to load it."""
     path = Path(source)
     if not path.exists():
         if source.startswith((".", "/", "~")):
@@ -75,7 +76,8 @@ def _refuse_bad_folder(source: str) -> None:
         raise HeadcountError(f"{file} is not a model's configuration: it names no model_type")
 
 
-def _refuse_quantised(config: Any) -> None:
+def refuse_quantised(config: Any) -> None:
+    """Tell that a quantised model cannot be pruned."""
     entry = getattr(config, "quantization_config", None)
     method = entry.get("quant_method") if isinstance(entry, dict) else None
     if entry and method != checkpoint.METHOD:
@@ -92,14 +94,15 @@ def _model_class(config: Any) -> Any:
 
 def _why_weights_do_not_fit(source: str, error: RuntimeError) -> str:
     if "mismatch" not in str(error).lower():
-        return f"cannot load a model from {source}: {_first_line(error)}"
+        return f"cannot load a model from {source}: {first_line(error)}"
     return (
         f"the weights in {source} do not have the shapes that its config.json says: the kept heads "
         "written there disagree with the weights; restore the config.json that was saved with them"
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error of someone else says, short enough for one sentence."""
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else repr(error)
 
 

@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from datasets import Dataset
 from torch import Tensor
 from transformers import EvalPrediction, PreTrainedModel
+
+if TYPE_CHECKING:  # the settings can be made without the extra that the tasks need
+    from datasets import Dataset
 
 # A tokenizer or an image processor: what is saved beside the model.
 Processor = Any
@@ -112,7 +114,8 @@ class Task(ABC):
 
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
         """Make of a batch's logits what `scores` needs, before they are gathered."""
-        return logits[0] if isinstance(logits, tuple) else logits
+        scores: Tensor = logits[0] if isinstance(logits, tuple) else logits
+        return scores
 
     def signature(self, split: str) -> str:
         """What a published score must say about its data and metric."""

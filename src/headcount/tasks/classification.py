@@ -1,0 +1,202 @@
+"""Classify texts, or pairs of texts: the tasks of GLUE, and tables of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedModel
+
+from headcount.errors import HeadcountError
+from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task
+from headcount.tasks.classifier import load_classifier, load_tokenizer
+from headcount.tasks.examples import (
+    Examples,
+    label_names,
+    labelled,
+    number_labels,
+    number_values,
+)
+from headcount.tasks.glue import GLUE, read_glue
+from headcount.tasks.metrics import score
+from headcount.tasks.prepared import (
+    Batch,
+    cache_folder,
+    draw,
+    fingerprint,
+    longest_first,
+    prepared,
+    with_columns,
+)
+from headcount.tasks.splits import open_splits
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+class TextClassification(Task):
+    """Texts with labels, or with values where `labels` is empty.
+
+    A model's labels may have another order than the data's: load the model first, then ask for
+    data; its labels are in the model's order.
+
+    Attributes:
+        labels: names of the labels, in the order of the data; empty for a regression.
+        metrics: names of all metrics; the last one decides.
+        positive: the number of the label that F1 is of.
+        train: the training examples.
+        evaluation: the evaluation sets by name, the first is to tune on.
+    """
+
+    def __init__(
+        self,
+        settings: DataSettings,
+        train: Examples,
+        evaluation: dict[str, Examples],
+        labels: tuple[str, ...],
+        metrics: tuple[str, ...],
+        positive: int = 1,
+    ) -> None:
+        super().__init__(settings)
+        self.train, self.evaluation = train, evaluation
+        self.labels, self.metrics, self.positive = labels, metrics, positive
+        self.metric = metrics[-1]
+        self._order = list(range(len(labels) or 1))
+        self._asked_for_data = False
+        for examples in (train, *evaluation.values()):
+            self._numbers(examples)  # an unknown label is told before anything is loaded
+            if len(examples.texts) != len(train.texts):
+                raise HeadcountError(
+                    f"{examples.source} has {len(examples.texts)} text columns, but {train.source} "
+                    f"has {len(train.texts)}; name the text columns of both"
+                )
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many rows of every part were left out: undecided labels, broken lines."""
+        parts = {"train": self.train, **self.evaluation}
+        return {name: examples.dropped for name, examples in parts.items()}
+
+    def load_processor(self, model: str) -> Processor:
+        """The tokenizer of a model folder or hub name."""
+        return load_tokenizer(model)
+
+    def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
+        """The model with its own classifier, if it is for these labels, or with a fresh one."""
+        loaded, order = load_classifier(model, processor, self.labels, self.settings.max_length)
+        if self._asked_for_data and order != self._order:
+            raise HeadcountError(
+                f"{model} has its labels in another order than the data that was prepared before; "
+                "load the model first, or make another task"
+            )
+        self._order = order
+        return loaded
+
+    def train_data(self, processor: Processor) -> Dataset:
+        """Tokenised training examples, drawn and limited."""
+        return self._prepared(self.train, self.settings.limit_train, processor)
+
+    def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
+        """Tokenised examples of every evaluation set, longest first."""
+        return {
+            name: longest_first(self._prepared(examples, self.settings.limit_eval, processor))
+            for name, examples in self.evaluation.items()
+        }
+
+    def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
+        """Pads a batch to its own longest example."""
+        collator: Collator = DataCollatorWithPadding(processor)
+        return collator
+
+    def predictions(
+        self, output: EvalPrediction, processor: Processor, split: str
+    ) -> Sequence[Prediction]:
+        """The names of the predicted labels, or the predicted values."""
+        predicted = self._predicted(output)
+        if not self.labels:
+            return [float(value) for value in predicted]
+        return [self.labels[self._order[place]] for place in predicted]
+
+    def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
+        """All metrics of an evaluation set; the last one decides."""
+        positive = self._order.index(self.positive) if "f1" in self.metrics else 1
+        return score(self.metrics, self._predicted(output), output.label_ids, positive)
+
+    def _predicted(self, output: EvalPrediction) -> Any:
+        logits = output.predictions
+        logits = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
+        return logits.argmax(-1) if self.labels else logits.reshape(-1)
+
+    def _numbers(self, examples: Examples) -> list[int] | list[float]:
+        if not self.labels:
+            return number_values(examples)
+        places = {number: place for place, number in enumerate(self._order)}
+        return [places[number] for number in number_labels(examples, self.labels)]
+
+    def _prepared(self, examples: Examples, limit: int | None, processor: Processor) -> Dataset:
+        self._asked_for_data = True
+        rows = draw(len(examples), limit, self.settings.seed)
+        examples = examples.select(rows)
+        length = self.settings.max_length
+        names = ("first", "second")[: len(examples.texts)]
+
+        def tokenise(batch: Batch) -> Batch:
+            texts = [list(batch[name]) for name in names]
+            # Padding and its mask are made for each batch by the collator.
+            made = processor(
+                *texts, truncation=True, max_length=length, return_attention_mask=False
+            )
+            return dict(made)
+
+        data = prepared(
+            dict(zip(names, examples.texts, strict=True)),
+            tokenise,
+            (fingerprint(processor), str(length)),
+            cache_folder(self.settings),
+        )
+        return with_columns(data, {"labels": self._numbers(examples), "row": rows})
+
+
+class GlueTask(TextClassification):
+    """A task of GLUE, by its name on the hub."""
+
+    def __init__(self, name: str, settings: DataSettings) -> None:
+        row = GLUE[name]
+        self.name = name
+        train, evaluation = read_glue(row, settings)
+        super().__init__(settings, train, evaluation, row.labels, row.metrics, row.positive)
+
+
+class Classification(TextClassification):
+    """Any table with a text, or a pair of texts, and a label.
+
+    Labels are those that occur in the training data, sorted, integers by value; or as set.
+
+    Options:
+        config: the configuration of a data set on the hub.
+    """
+
+    name = "classification"
+
+    def __init__(self, settings: DataSettings) -> None:
+        splits = open_splits(settings.data, config=settings.options.get("config"))
+        part = settings.train or splits.find("train", "training")
+        if part is None and len(splits.readers) == 1:
+            (part,) = splits.readers
+        found = splits.find("validation", "valid", "val", "dev", "eval", "evaluation")
+        chosen = settings.evaluate or ((found,) if found and found != part else ())
+        if part is None or not chosen:
+            what = "for training" if part is None else "for evaluation"
+            raise HeadcountError(
+                f"no data {what} was named, and none was found by its name in {splits.data}, which "
+                f"has {', '.join(sorted(splits.readers))}; name the file {what}"
+            )
+        train = labelled(splits.read(part)[1], settings.text, settings.label)
+        evaluation = {
+            name: labelled(table, settings.text, settings.label)
+            for name, table in splits.read_evaluation(chosen).items()
+        }
+        metrics = ("macro_f1", "matthews_correlation", "accuracy")
+        labels = settings.labels or label_names(train)
+        super().__init__(settings, train, evaluation, labels, metrics)

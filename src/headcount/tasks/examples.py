@@ -1,0 +1,188 @@
+"""Labelled texts, taken out of tables: which columns, which labels, which rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headcount.errors import HeadcountError
+from headcount.tasks.files import Table
+
+# Names that data sets use, pairs before single texts: a table with both means the pair.
+TEXTS: tuple[tuple[str, ...], ...] = (
+    ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"),
+    ("#1 string", "#2 string"), ("text1", "text2"), ("text_a", "text_b"), ("question", "sentence"),
+    ("question", "answer"), ("question", "passage"), ("question", "context"), ("query", "passage"),
+    ("query", "document"), ("text",), ("sentence",), ("review",), ("content",), ("document",),
+    ("comment",), ("tweet",), ("utterance",), ("body",), ("question",), ("title",),
+)  # fmt: skip
+LABELS = (
+    "label", "gold_label", "labels", "class", "category", "target", "quality", "is_duplicate",
+    "sentiment", "intent", "topic", "emotion", "score", "rating",
+)  # fmt: skip
+
+UNDECIDED = "-"  # SNLI and MNLI: the annotators did not agree
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Labelled texts.
+
+    Attributes:
+        source: where they come from, for messages.
+        texts: one column of text, or two.
+        labels: of every row, as written: a name, or a value in a regression.
+        dropped: how many rows had no label because annotators did not agree, or were broken.
+    """
+
+    source: str
+    texts: tuple[list[str], ...]
+    labels: Sequence[str]
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, rows: Sequence[int]) -> Examples:
+        """Some of the rows, in this order."""
+        texts = tuple([column[row] for row in rows] for column in self.texts)
+        return replace(self, texts=texts, labels=[self.labels[row] for row in rows])
+
+
+def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -> Examples:
+    """Take texts and labels out of a table; rows whose label is "-" are dropped and counted.
+
+    Args:
+        table: the table.
+        text: the columns with the text, one or two; found by usual names if empty.
+        label: the column with the label; likewise.
+
+    Raises:
+        HeadcountError: there are no such columns, or a row has no text or no label.
+    """
+    if len(text) > 2:
+        raise HeadcountError(
+            f"{len(text)} text columns were named ({', '.join(text)}), but a model reads one text "
+            "or a pair; name one or two"
+        )
+    text = text or find_text(table)
+    labels = [_label(value) for value in table.column(label or find_label(table))]
+    kept = [row for row, value in enumerate(labels) if value != UNDECIDED]
+    missing = next((row for row in kept if not labels[row]), None)
+    if missing is not None:
+        raise HeadcountError(
+            f"row {missing + 1} of {table.source} has no label; give it one, or leave the row out"
+        )
+    if not kept:
+        raise HeadcountError(
+            f"no row of {table.source} has a label, all {len(labels)} are '-'; give labelled data"
+        )
+    columns = tuple(_texts(table, name) for name in text)
+    dropped = len(labels) - len(kept) + table.broken
+    return Examples(table.source, columns, labels, dropped).select(kept)
+
+
+def find_text(table: Table) -> tuple[str, ...]:
+    """The columns with the text, by the names that data sets use."""
+    there = {name.lower(): name for name in table.columns}
+    for names in TEXTS:
+        if all(name in there for name in names):
+            return tuple(there[name] for name in names)
+    raise HeadcountError(
+        f"no column of {table.source} has a usual name for a text (text, sentence, sentence1 and "
+        f"sentence2, …), there are {', '.join(table.columns)}; name the text columns"
+    )
+
+
+def find_label(table: Table) -> str:
+    """The column with the label, likewise."""
+    there = {name.lower(): name for name in table.columns}
+    for name in LABELS:
+        if name in there:
+            return there[name]
+    raise HeadcountError(
+        f"no column of {table.source} has a usual name for a label (label, class, category, …), "
+        f"there are {', '.join(table.columns)}; name the label column"
+    )
+
+
+def _texts(table: Table, name: str) -> list[str]:
+    values = table.column(name)
+    for row, value in enumerate(values):
+        if value is None or isinstance(value, list | dict):
+            raise HeadcountError(
+                f"row {row + 1} of {table.source} has {value!r} in the column {name!r} where a "
+                "text is expected; mend the row, or name another column"
+            )
+    return [value if isinstance(value, str) else str(value) for value in values]
+
+
+def _label(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # a table that lacks a label somewhere has floats for integers
+    return str(value).strip()
+
+
+def label_names(examples: Examples) -> tuple[str, ...]:
+    """The labels that occur, sorted; integers by their value.
+
+    Raises:
+        HeadcountError: there is only one, or so many that they cannot be labels.
+    """
+    found = sorted(set(examples.labels))
+    if len(found) == 1:
+        raise HeadcountError(
+            f"all labels of {examples.source} are {found[0]!r}; give training data with at least "
+            "two different labels"
+        )
+    if len(found) > max(20, len(examples) // 2):
+        raise HeadcountError(
+            f"{examples.source} has {len(found)} different labels in {len(examples)} rows, such as "
+            f"{found[0]!r}; name the column with the labels"
+        )
+    if all(_is_integer(name) for name in found):
+        found.sort(key=int)
+    return tuple(found)
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def number_labels(examples: Examples, names: Sequence[str]) -> list[int]:
+    """The number of every row's label in `names`.
+
+    Data that numbers its labels itself, from 0, may be given names: the numbers are positions.
+
+    Raises:
+        HeadcountError: a label is not among the names.
+    """
+    numbers = {name: number for number, name in enumerate(names)}
+    unknown = sorted(set(examples.labels) - numbers.keys())
+    positions = {str(number): number for number in range(len(names))}
+    if unknown and not set(examples.labels) - positions.keys():
+        numbers, unknown = positions, []
+    if unknown:
+        raise HeadcountError(
+            f"{examples.source} has the label {unknown[0]!r}, but the labels are "
+            f"{', '.join(names)}; mend the data, or name all the labels"
+        )
+    return [numbers[value] for value in examples.labels]
+
+
+def number_values(examples: Examples) -> list[float]:
+    """The value of every row's label in a regression."""
+    values = []
+    for row, value in enumerate(examples.labels):
+        try:
+            values.append(float(value))
+        except ValueError as error:
+            raise HeadcountError(
+                f"row {row + 1} of {examples.source} has the label {value!r} where a number is "
+                "expected; mend the row"
+            ) from error
+    return values

@@ -1,0 +1,160 @@
+"""The tasks of GLUE: their files, columns, labels and metrics.
+
+Each is read in both layouts that are around: GLUE's own TSV files, and the Parquet files of
+`nyu-mll/glue` on the hub.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headcount.errors import HeadcountError
+from headcount.tasks.base import DataSettings
+from headcount.tasks.examples import Examples, labelled, number_labels
+from headcount.tasks.files import Table
+from headcount.tasks.metrics import COMBINED
+from headcount.tasks.splits import Splits, open_splits
+
+
+@dataclass(frozen=True)
+class Glue:
+    """A task of GLUE.
+
+    Attributes:
+        name: as on the hub and on the command line.
+        text: columns with the text by layout: one or two, and all that are around.
+        label: names that the column with the label has.
+        labels: in the order of their numbers; empty for a regression.
+        metrics: all that GLUE reports; the last one decides.
+        evaluate: names of each evaluation set, on the hub and in GLUE's files; the first is to tune
+            on.
+        header: columns of files that have no header.
+        positive: the label that F1 is of.
+        skip_broken: the original file has a few rows with a field too few, which everyone skips.
+    """
+
+    name: str
+    text: tuple[tuple[str, ...], ...]
+    label: tuple[str, ...]
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+    evaluate: tuple[tuple[str, ...], ...] = (("validation", "dev"),)
+    header: tuple[str, ...] = ()
+    positive: int = 1
+    skip_broken: bool = False
+
+
+PAIR = ("sentence1", "sentence2")
+ENTAILMENT = ("entailment", "not_entailment")
+ACCURACY_AND_F1 = ("accuracy", "f1", COMBINED)
+
+GLUE = {
+    row.name: row
+    for row in (
+        Glue(
+            "mnli",
+            text=(PAIR, ("premise", "hypothesis")),
+            label=("gold_label", "label"),
+            labels=("entailment", "neutral", "contradiction"),
+            evaluate=(
+                ("validation_matched", "dev_matched"),
+                ("validation_mismatched", "dev_mismatched"),
+            ),
+        ),
+        Glue("sst2", text=(("sentence",),), label=("label",), labels=("negative", "positive")),
+        Glue(
+            "cola",
+            text=(("sentence",),),
+            label=("label",),
+            labels=("unacceptable", "acceptable"),
+            metrics=("matthews_correlation",),
+            header=("source", "label", "mark", "sentence"),
+        ),
+        Glue(
+            "mrpc",
+            text=(("#1 String", "#2 String"), PAIR),
+            label=("Quality", "label"),
+            labels=("not_equivalent", "equivalent"),
+            metrics=ACCURACY_AND_F1,
+        ),
+        Glue("rte", text=(PAIR,), label=("label",), labels=ENTAILMENT),
+        Glue("qnli", text=(("question", "sentence"),), label=("label",), labels=ENTAILMENT),
+        Glue(
+            "qqp",
+            text=(("question1", "question2"),),
+            label=("is_duplicate", "label"),
+            labels=("not_duplicate", "duplicate"),
+            metrics=ACCURACY_AND_F1,
+            skip_broken=True,
+        ),
+        Glue(
+            "stsb",
+            text=(PAIR,),
+            label=("score", "label"),
+            labels=(),
+            metrics=("pearson", "spearman", COMBINED),
+        ),
+    )
+}
+
+# The Microsoft corpus behind MRPC. Its training file contains GLUE's dev.tsv, so that it goes only
+# with its own test file.
+MICROSOFT = ("msr_paraphrase_train", "msr_paraphrase_test")
+
+
+def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples, dict[str, Examples]]:
+    """The training examples of a GLUE task, and those of its evaluation sets by name.
+
+    Args:
+        row: the task.
+        settings: `data` is GLUE's folder, the task's own, or a name on the hub.
+    """
+    if settings.labels:
+        raise HeadcountError(
+            f"{row.name} has its own labels ({', '.join(row.labels) or 'numbers'}), but others "
+            "were named; leave them out, or use the task classification"
+        )
+    splits = open_splits(
+        settings.data,
+        config=row.name,
+        kinds={".txt": ".tsv"},
+        names=row.header,
+        skip_broken=row.skip_broken,
+    )
+    train, parts = _parts(row, splits, settings)
+    if settings.evaluate:
+        tables = splits.read_evaluation(settings.evaluate)
+    else:
+        tables = {name: splits.read(part)[1] for name, part in parts.items()}
+    evaluation = {name: _examples(row, table, settings) for name, table in tables.items()}
+    return _examples(row, splits.read(train)[1], settings), evaluation
+
+
+def _parts(row: Glue, splits: Splits, settings: DataSettings) -> tuple[str, dict[str, str]]:
+    """What the training part is called, and the parts for evaluation by their names on the hub."""
+    train = settings.train or splits.find("train")
+    found = {names[0]: splits.find(*names) for names in row.evaluate}
+    if train is None and set(MICROSOFT) <= splits.readers.keys():
+        train, found = MICROSOFT[0], {"test": MICROSOFT[1]}
+    parts = {name: part for name, part in found.items() if part}
+    if train is None or not (parts or settings.evaluate):
+        wanted = "train" if train is None else " or ".join(row.evaluate[0])
+        raise HeadcountError(
+            f"{splits.data} has no {wanted} of {row.name}, only "
+            f"{', '.join(sorted(splits.readers))}; give the folder with GLUE's files for "
+            f"{row.name}, or name the file"
+        )
+    return train, parts
+
+
+def _examples(row: Glue, table: Table, settings: DataSettings) -> Examples:
+    text = settings.text or next(
+        (t for t in row.text if set(t) <= table.columns.keys()), row.text[0]
+    )
+    label = settings.label or next((n for n in row.label if n in table.columns), row.label[0])
+    examples = labelled(table, text, label)
+    if row.labels:
+        # Files with numbers and files with names end in the same names.
+        names = [row.labels[number] for number in number_labels(examples, row.labels)]
+        return Examples(examples.source, examples.texts, names, examples.dropped)
+    return examples

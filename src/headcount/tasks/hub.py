@@ -1,0 +1,60 @@
+"""Data sets of the hub, and folders that `datasets` saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from datasets import DatasetDict, load_dataset, load_from_disk
+
+from headcount.errors import HeadcountError
+from headcount.folder import first_line
+from headcount.tasks.files import Table, table_of
+
+
+def load(name: str, config: str | None) -> dict[str, Callable[[], Table]]:
+    """The parts of a data set on the hub, or in the hub's cache on this computer.
+
+    Args:
+        name: such as `nyu-mll/glue`.
+        config: the configuration to load; a data set that has none of this name is loaded without.
+
+    Raises:
+        HeadcountError: there is none, it cannot be reached, or it has several configurations.
+    """
+    try:
+        try:
+            return _parts(load_dataset(name, config), name)
+        except ValueError as error:
+            if not config or "BuilderConfig" not in str(error):
+                raise
+            return _parts(load_dataset(name), name)
+    # Names that are not valid, servers that do not answer, files that no one can parse: what comes
+    # out of there has no common type.
+    except Exception as error:
+        raise HeadcountError(
+            f"{name} is no file or folder here, and as a data set it cannot be loaded from the "
+            f"hub: {first_line(error)}; give a folder with the data, or the name of a data set "
+            "while connected"
+        ) from error
+
+
+def load_saved(folder: Path) -> dict[str, Callable[[], Table]]:
+    """The parts of a folder that `DatasetDict.save_to_disk` wrote."""
+    try:
+        return _parts(load_from_disk(str(folder)), str(folder))
+    except Exception as error:  # as above
+        raise HeadcountError(
+            f"{folder} has a dataset_dict.json but cannot be loaded with `datasets`: "
+            f"{first_line(error)}; save the data set again"
+        ) from error
+
+
+def _parts(data: Any, source: str) -> dict[str, Callable[[], Table]]:
+    if not isinstance(data, DatasetDict):
+        data = {"train": data}
+    return {
+        name: partial(table_of, dataset, f"{source} ({name})") for name, dataset in data.items()
+    }

@@ -1,0 +1,137 @@
+"""Tokenise once: prepared data is kept on disk, under a key of everything that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+from datasets import Dataset
+
+from headcount.errors import HeadcountError
+from headcount.tasks.base import DataSettings, Processor
+
+Batch = dict[str, list[Any]]
+
+# Part of every key: to be raised when what is stored changes.
+LAYOUT = "1"
+
+
+def cache_folder(settings: DataSettings) -> Path:
+    """Where prepared data is kept: as set, else `$HEADCOUNT_CACHE`, else `~/.cache/headcount`."""
+    folder = settings.cache or os.environ.get("HEADCOUNT_CACHE") or "~/.cache/headcount"
+    return Path(folder).expanduser()
+
+
+def draw(count: int, limit: int | None, seed: int) -> list[int]:
+    """The rows to use of so many: all, or a number of them drawn with a seed, in their order.
+
+    A smaller draw with the same seed is contained in a larger one.
+    """
+    if limit is None or limit >= count:
+        return list(range(count))
+    if limit < 1:
+        raise HeadcountError(f"cannot use {limit} of {count} examples; give a limit of at least 1")
+    drawn = np.random.default_rng(seed).permutation(count)[:limit]
+    return sorted(int(row) for row in drawn)
+
+
+def prepared(
+    columns: Batch,
+    tokenise: Callable[[Batch], Batch],
+    depends_on: Iterable[str],
+    cache: Path,
+) -> Dataset:
+    """Tokenise columns, or read what an earlier run made of the same.
+
+    Args:
+        columns: what to tokenise; strings.
+        tokenise: makes of a batch of rows the columns to keep; must give `input_ids`.
+        depends_on: what the outcome depends on besides the columns: see `fingerprint`.
+        cache: the folder to keep it in.
+
+    Returns:
+        The rows in their order, with a column `length`: the number of tokens.
+    """
+    key = _key(columns, depends_on)
+    path = cache / "tokenised" / f"{key}.arrow"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            try:
+                return Dataset.from_file(str(path))
+            except pyarrow.ArrowException:
+                path.unlink()  # a damaged disk, or someone else's file: make it anew
+
+        def with_length(batch: Batch) -> Batch:
+            made = tokenise(batch)
+            return {**made, "length": [len(ids) for ids in made["input_ids"]]}
+
+        # The file gets its name when it is complete: a killed run leaves none that is read later.
+        return Dataset.from_dict(columns).map(
+            with_length,
+            batched=True,
+            remove_columns=list(columns),
+            cache_file_name=str(path),
+            new_fingerprint=key,
+            desc="Tokenising",
+        )
+    except OSError as error:
+        raise HeadcountError(
+            f"prepared data cannot be kept in {cache}: {error.strerror or error}; give another "
+            "folder as the cache, or set HEADCOUNT_CACHE"
+        ) from error
+
+
+def _key(columns: Batch, depends_on: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for part in (LAYOUT, *depends_on):
+        _feed(digest, part)
+    for name, values in columns.items():
+        _feed(digest, name)
+        _feed(digest, str(len(values)))
+        for value in values:
+            _feed(digest, value)
+    return digest.hexdigest()[:40]
+
+
+def _feed(digest: Any, text: str) -> None:
+    data = text.encode("utf-8", "surrogatepass")
+    digest.update(len(data).to_bytes(8, "little"))  # "ab", "c" is not "a", "bc"
+    digest.update(data)
+
+
+def fingerprint(tokenizer: Processor) -> str:
+    """Everything that a tokenizer's output depends on, but not what a call before left in it."""
+    parts: dict[str, Any] = {
+        "class": type(tokenizer).__name__,
+        "truncation_side": tokenizer.truncation_side,
+        "inputs": tokenizer.model_input_names,
+    }
+    if tokenizer.is_fast:
+        state = json.loads(tokenizer.backend_tokenizer.to_str())
+        parts["state"] = state | {"truncation": None, "padding": None}
+    else:
+        kept = (str, int, float, bool)
+        settings = {k: v for k, v in tokenizer.init_kwargs.items() if isinstance(v, kept)}
+        parts |= {"vocabulary": tokenizer.get_vocab(), "settings": settings}
+        parts["special"] = {k: str(v) for k, v in tokenizer.special_tokens_map.items()}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def with_columns(data: Dataset, columns: dict[str, Sequence[Any]]) -> Dataset:
+    """Add columns that are not kept on disk, such as labels."""
+    for name, values in columns.items():
+        data = data.add_column(name, list(values))
+    return data
+
+
+def longest_first(data: Dataset) -> Dataset:
+    """Sort so that batches need little padding, and the largest one fails first if it must."""
+    order = np.argsort(-np.asarray(data["length"]), kind="stable")
+    return data.select(order)

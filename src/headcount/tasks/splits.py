@@ -1,0 +1,166 @@
+"""The parts of a data set by name, wherever they are: files of a folder, or the hub.
+
+A folder's parts are named after its files: `train_subset.tsv.gz` is `train_subset`, and the shards
+`train-00000-of-00002.parquet`, … are one part `train`. Nothing is read before it is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import HeadcountError
+from headcount.tasks import hub
+from headcount.tasks.files import READERS, Table, file_ending, read_table
+
+SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+class Splits:
+    """The parts of a data set, by name.
+
+    Args:
+        data: where they are, for messages.
+        readers: what reads each part.
+        folder: where names of files are looked up besides the working folder; None for the hub.
+        read_file: reads a file that is named by its path.
+    """
+
+    def __init__(
+        self,
+        data: str,
+        readers: Mapping[str, Callable[[], Table]],
+        folder: Path | None = None,
+        read_file: Callable[[Path], Table] = read_table,
+    ) -> None:
+        self.data = data
+        self.readers = dict(readers)
+        self.folder = folder
+        self.read_file = read_file
+
+    def find(self, *names: str) -> str | None:
+        """The part with one of these names, or else the one whose name begins with one of them.
+
+        Raises:
+            HeadcountError: several begin so, and which one is meant cannot be known.
+        """
+        for name in names:
+            if name in self.readers:
+                return name
+        # "dev_matched" is not found for "dev_m": a name goes on after a sign.
+        begin = re.compile("|".join(f"{re.escape(name)}(?![a-z])" for name in names), re.IGNORECASE)
+        found = [part for part in self.readers if begin.match(part)]
+        if len(found) > 1:
+            raise HeadcountError(
+                f"{self.data} has several parts that may be {names[0]}: "
+                f"{', '.join(sorted(found))}; name the one to use"
+            )
+        return found[0] if found else None
+
+    def read(self, name: str) -> tuple[str, Table]:
+        """A part by its own name, by the name of its file in the folder, or by any path."""
+        if name in self.readers:
+            return name, self.readers[name]()
+        for path in (self.folder / name if self.folder else None, Path(name).expanduser()):
+            if path is not None and path.is_file():
+                return part_name(path), self.read_file(path)
+        raise HeadcountError(
+            f"there is no file {name} and no part of {self.data} is called so; its parts are "
+            f"{', '.join(sorted(self.readers)) or 'none'}: name one of these, or a file"
+        )
+
+    def read_evaluation(self, names: Sequence[str]) -> dict[str, Table]:
+        """Several parts by name."""
+        tables: dict[str, Table] = {}
+        for name in names:
+            part, table = self.read(name)
+            if part in tables:
+                raise HeadcountError(
+                    f"two evaluation sets are called {part}: {tables[part].source} and "
+                    f"{table.source}; rename one of the files"
+                )
+            tables[part] = table
+        return tables
+
+
+def open_splits(
+    data: str,
+    *,
+    config: str | None = None,
+    kinds: Mapping[str, str] | None = None,
+    names: Sequence[str] = (),
+    skip_broken: bool = False,
+) -> Splits:
+    """Open a data set.
+
+    Args:
+        data: a file, a folder, or a name on the hub.
+        config: the configuration on the hub, such as `mnli` of `nyu-mll/glue`; in a folder, the
+            folder of this name if there is one.
+        kinds: endings that are tables here besides the usual, and the ending to read them as.
+        names: see `read_table`.
+        skip_broken: see `read_table`.
+    """
+    readable = {ending: ending for ending in READERS} | dict(kinds or {})
+
+    def read_file(path: Path) -> Table:
+        kind = readable.get(file_ending(path))
+        return read_table(path, kind=kind, names=names, skip_broken=skip_broken)
+
+    path = Path(data).expanduser()
+    if path.is_file():
+        readers = {part_name(path): partial(read_file, path)}
+        return Splits(data, readers, path.parent, read_file)
+    if not path.is_dir():
+        if data.startswith((".", "/", "~")) or file_ending(path) in readable:
+            raise HeadcountError(f"there is no file or folder {data}; check the path")
+        return Splits(data, hub.load(data, config), None, read_file)
+    folder = _part_of_folder(path, config)
+    if (folder / "dataset_dict.json").is_file():
+        return Splits(str(folder), hub.load_saved(folder), folder, read_file)
+    files = [file for sub in (folder, folder / "data") for file in _tables(sub, readable)]
+    groups: dict[str, list[Path]] = {}
+    for file in files:
+        groups.setdefault(part_name(file), []).append(file)
+    readers = {name: partial(_read_group, group, read_file) for name, group in groups.items()}
+    if not readers:
+        raise HeadcountError(
+            f"{folder} has no tables: no file ends in {', '.join(readable)}, or in one of these "
+            "and .gz; give the folder that the files are in"
+        )
+    return Splits(str(folder), readers, folder, read_file)
+
+
+def part_name(path: Path) -> str:
+    """The name of a part of a data set, from the name of its file."""
+    return SHARD.sub("", path.name.removesuffix(".gz").removesuffix(file_ending(path)))
+
+
+def _part_of_folder(folder: Path, config: str | None) -> Path:
+    """`SST-2` or `sst2` in GLUE's root for the configuration `sst2`, or the folder itself."""
+    for path in sorted(folder.iterdir()):
+        if config and path.is_dir() and re.sub(r"[^a-z0-9]", "", path.name.lower()) == config:
+            return path
+    return folder
+
+
+def _tables(folder: Path, kinds: Mapping[str, Any]) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(f for f in folder.iterdir() if f.is_file() and file_ending(f) in kinds)
+
+
+def _read_group(files: list[Path], read_file: Callable[[Path], Table]) -> Table:
+    shards = [file for file in files if SHARD.search(file.name.split(".")[0])]
+    if len(shards) == len(files):
+        return reduce(Table.joined, map(read_file, shards))
+    plain = [file for file in files if file.suffix != ".gz"] or files
+    if len(plain) > 1:
+        raise HeadcountError(
+            f"{plain[0]} and {plain[1].name} have the same name but for the ending; name the one "
+            "to use"
+        )
+    return read_file(plain[0])
