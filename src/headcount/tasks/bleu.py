@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 
 from headcount.errors import HeadcountError
 
@@ -28,9 +29,8 @@ class Scorer:
 
     def __post_init__(self) -> None:
         if self.tokenize not in BLEU.TOKENIZERS:
-            raise HeadcountError(
-                f"sacrebleu cannot tokenize by {self.tokenize!r}; it knows {', '.join(BLEU.TOKENIZERS)}"
-            )
+            known = ", ".join(BLEU.TOKENIZERS)
+            raise HeadcountError(f"sacrebleu cannot tokenize by {self.tokenize!r}; it has {known}")
 
     def scores(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         """BLEU and chrF from 0 to 100, and how long the translations are against the references."""

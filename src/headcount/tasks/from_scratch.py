@@ -141,7 +141,7 @@ def train_tokenizer(
         show_progress=False,
     )
     tokenizer.train_from_iterator(lines, trainer)
-    if tokenizer.get_vocab_size() <= 4:
+    if not set(tokenizer.get_vocab()) - {_PAD, _BOS, _EOS, _UNK, "▁"}:
         raise HeadcountError("there is no text to make a vocabulary from; give training lines")
     end = (_EOS, tokenizer.token_to_id(_EOS))
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -14,7 +13,6 @@ import numpy as np
 from datasets import Dataset
 from transformers import (
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     DataCollatorForSeq2Seq,
     EvalPrediction,
     PreTrainedModel,
@@ -22,11 +20,13 @@ from transformers import (
 
 from headcount.errors import HeadcountError
 from headcount.tasks import from_scratch
-from headcount.tasks.auto_load import load_for, load_part
+from headcount.tasks.auto_load import load_for
 from headcount.tasks.base import Collator, DataSettings, Processor, Task
 from headcount.tasks.bleu import Scorer
+from headcount.tasks.classifier import load_tokenizer
 from headcount.tasks.languages import begin_with_language, set_languages
 from headcount.tasks.pairs import HELD_OUT, Pairs, read_pairs
+from headcount.tasks.prepared import cache_folder, fingerprint, prepared, with_columns
 from headcount.tasks.task_options import read_options
 
 _MARGIN = 10  # a translation may be so much longer than the longest that was trained on
@@ -113,16 +113,11 @@ class Translation(Task):
 
     def load_processor(self, model: str) -> Processor:
         """The model's tokenizer, told which languages it is about if it asks for that."""
-        tokenizer = load_part(AutoTokenizer, self.model_folder(model), "tokenizer")
+        tokenizer = load_tokenizer(self.model_folder(model))
         source, target = str(self.settings.source), str(self.settings.target)
         set_languages(
             tokenizer, self.options.source_code or source, self.options.target_code or target
         )
-        if tokenizer.pad_token_id is None:
-            raise HeadcountError(
-                f"the tokenizer of {model} has no padding token, so sentences cannot share a "
-                "batch; give a model made for translation"
-            )
         return tokenizer
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
@@ -141,7 +136,7 @@ class Translation(Task):
         return loaded
 
     def train_data(self, processor: Processor) -> Dataset:
-        """Tokens of the drawn training pairs; `length` is that of the longer side."""
+        """Tokens of the drawn training pairs; `length` is that of the source."""
         return self._tokenise(self._sets["train"], processor)
 
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
@@ -151,8 +146,7 @@ class Translation(Task):
             if split == "train":
                 continue
             data = self._tokenise(pairs, processor)
-            lengths = [len(ids) for ids in data["input_ids"]]
-            order = sorted(range(len(pairs)), key=lambda row, of=lengths: -of[row])  # type: ignore[misc]
+            order = np.argsort(-np.asarray(data["length"]), kind="stable").tolist()
             found[split] = data.select(order)
             references = pairs.select(order).targets
             self._expected[split] = (list(found[split]["labels"]), references)
@@ -227,13 +221,11 @@ class Translation(Task):
         size = read_options(from_scratch.size_of(model), self._sizes, model)
         key = json.dumps([asdict(size), self.settings.seed, self.training_lines()])
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        parent = self.settings.cache or Path(tempfile.mkdtemp(prefix="headcount-"))
-        path = parent / f"{model.replace(':', '-')}-{digest}"
+        path = cache_folder(self.settings) / f"{model.replace(':', '-')}-{digest}"
         if not path.exists():
-            parent.mkdir(parents=True, exist_ok=True)
-            from_scratch.new_encoder_decoder(
-                self.training_lines(), path, size, self.settings.seed
-            )  # fmt: skip
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines, seed = self.training_lines(), self.settings.seed
+            from_scratch.new_encoder_decoder(lines, path, size, seed)
         return str(path)
 
     def _tokenise(self, pairs: Pairs, processor: Processor) -> Dataset:
@@ -243,16 +235,15 @@ class Translation(Task):
                 sources, text_target=batch["target"], truncation=True,
                 max_length=self.settings.max_length,
             )  # fmt: skip
-            sides = zip(found["input_ids"], found["labels"], strict=True)
-            return {
-                "input_ids": found["input_ids"],
-                "attention_mask": found["attention_mask"],
-                "labels": found["labels"],
-                "length": [max(len(source), len(target)) for source, target in sides],
-            }
+            return {name: found[name] for name in ("input_ids", "attention_mask", "labels")}
 
-        data = Dataset.from_dict({"source": pairs.sources, "target": pairs.targets})
-        return data.map(tokens, batched=True, remove_columns=["source", "target"])
+        columns = {"source": pairs.sources, "target": pairs.targets}
+        languages = [str(getattr(processor, side, "")) for side in ("src_lang", "tgt_lang")]
+        depends_on = [
+            fingerprint(processor), str(self.settings.max_length), self.options.prefix, *languages
+        ]  # fmt: skip
+        data = prepared(columns, tokens, depends_on, cache_folder(self.settings))
+        return with_columns(data, {"row": pairs.rows})
 
     def _longest(self, model: PreTrainedModel, processor: Processor) -> int:
         longest = self.options.max_generated
