@@ -200,7 +200,8 @@ def test_other_families(data: Path, tmp_path: Path, family: str) -> None:
     batch = task.collator(processor, loaded)(rows)
     with torch.no_grad():
         tokens = loaded.generate(input_ids=batch["input_ids"])
-    assert tokens.shape[0] == 12 and tokens.shape[1] <= 9
+    # transformers 5.0 does not count the first token.
+    assert tokens.shape[0] == 12 and tokens.shape[1] <= 10
     output = EvalPrediction(tokens.numpy(), batch["labels"].numpy())
     assert 0 <= task.scores(output, processor, "val")["bleu"] < 100
 

@@ -22,12 +22,12 @@ def begin_with_language(model: PreTrainedModel, tokenizer: Any) -> None:
     if language is None or not hasattr(tokenizer, "src_lang"):
         return
     token = _codes(tokenizer)[language]
-    generation = model.generation_config
-    if model.config.model_type == "mbart" and generation.forced_bos_token_id is None:
-        # The first mBART has the language in the place of the first token, its successors after it.
-        model.config.decoder_start_token_id = generation.decoder_start_token_id = token
+    if tokenizer(text_target="")["input_ids"][0] == token:
+        model.generation_config.forced_bos_token_id = token
     else:
-        generation.forced_bos_token_id = token
+        # The first mBART has the language behind a sentence, and wraps it round to the front.
+        model.config.decoder_start_token_id = token
+        model.generation_config.decoder_start_token_id = token
 
 
 def _code(tokenizer: Any, language: str, option: str) -> str:

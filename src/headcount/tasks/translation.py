@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from datasets import Dataset
+from pyarrow import compute
 from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
@@ -248,7 +249,8 @@ class Translation(Task):
     def _longest(self, model: PreTrainedModel, processor: Processor) -> int:
         longest = self.options.max_generated
         if not longest:
-            longest = max(len(ids) for ids in self.train_data(processor)["labels"]) + _MARGIN
+            labels = self.train_data(processor).data.column("labels")
+            longest = compute.max(compute.list_value_length(labels)).as_py() + _MARGIN
         positions = getattr(model.config, "max_position_embeddings", None)
         return min(longest, positions) if positions else longest
 
