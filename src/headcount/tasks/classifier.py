@@ -21,7 +21,7 @@ from headcount.folder import first_line, refuse_bad_folder, refuse_quantised
 from headcount.tasks.base import Processor
 
 FRESH = "_headcount_fresh"
-LOADING_ERRORS = (OSError, ValueError, HFValidationError, SafetensorError)
+LOADING_ERRORS = (OSError, ValueError, RuntimeError, HFValidationError, SafetensorError)
 
 
 def load_tokenizer(source: str) -> Processor:

@@ -167,8 +167,9 @@ def number_labels(examples: Examples, names: Sequence[str]) -> list[int]:
     if unknown and not set(examples.labels) - positions.keys():
         numbers, unknown = positions, []
     if unknown:
+        worst = min(set(unknown) - positions.keys(), default=unknown[0])
         raise HeadcountError(
-            f"{examples.source} has the label {unknown[0]!r}, but the labels are "
+            f"{examples.source} has the label {worst!r}, but the labels are "
             f"{', '.join(names)}; mend the data, or name all the labels"
         )
     return [numbers[value] for value in examples.labels]

@@ -127,9 +127,10 @@ def open_splits(
         groups.setdefault(part_name(file), []).append(file)
     readers = {name: partial(_read_group, group, read_file) for name, group in groups.items()}
     if not readers:
+        folders = ", ".join(sorted(f.name for f in folder.iterdir() if f.is_dir())) or "no folders"
         raise HeadcountError(
             f"{folder} has no tables: no file ends in {', '.join(readable)}, or in one of these "
-            "and .gz; give the folder that the files are in"
+            f"and .gz, and it has {folders}; give the folder that the files are in"
         )
     return Splits(str(folder), readers, folder, read_file)
 

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headcount.tasks.examples import (
+    Examples,
+    find_label,
+    find_text,
+    label_names,
+    labelled,
+    number_labels,
+    number_values,
+)
+from headcount.tasks.files import Table
+from tests.tasks.tiny_text import mistake
+
+
+def table(**columns: list[Any]) -> Table:
+    return Table("t.csv", columns)
+
+
+def labels(*values: str) -> Examples:
+    return Examples("t.csv", (["text"] * len(values),), values)
+
+
+@pytest.mark.parametrize(
+    "columns, text, label",
+    [
+        (["index", "sentence1", "sentence2", "label1", "gold_label"], ("sentence1", "sentence2"),
+         "gold_label"),
+        (["premise", "hypothesis", "label"], ("premise", "hypothesis"), "label"),
+        (["idx", "Text", "Category"], ("Text",), "Category"),
+        (["question", "answer", "target"], ("question", "answer"), "target"),
+        (["question", "class"], ("question",), "class"),
+        (["text", "sentence1", "sentence2", "labels"], ("sentence1", "sentence2"), "labels"),
+    ],
+)  # fmt: skip
+def test_usual_names_are_found(columns: list[str], text: tuple[str, ...], label: str) -> None:
+    one = Table("t.csv", {name: [""] for name in columns})
+    assert find_text(one) == text
+    assert find_label(one) == label
+
+
+def test_unusual_names_are_told() -> None:
+    with mistake("no column of t.csv has a usual name for a text .* there are a, b; name"):
+        labelled(table(a=["x"], b=["y"]))
+    with mistake("no column of t.csv has a usual name for a label .* there are text, b; name"):
+        labelled(table(text=["x"], b=["y"]))
+
+
+def test_columns_can_be_named() -> None:
+    got = labelled(table(a=["x"], b=["y"], c=["z"], text=["?"]), ("b", "a"), "c")
+    assert got.texts == (["y"], ["x"])
+    assert got.labels == ["z"]
+    with mistake("no column 'd', it has a, b"):
+        labelled(table(a=["x"], b=["y"]), ("d",), "b")
+    with mistake("3 text columns were named"):
+        labelled(table(a=["x"]), ("a", "b", "c"))
+
+
+def test_undecided_rows_are_dropped_and_counted() -> None:
+    got = labelled(Table("t", {"text": ["x", "y", "z"], "label": ["a", "-", "b"]}, broken=2))
+    assert got.texts == (["x", "z"],)
+    assert got.labels == ["a", "b"]
+    assert got.dropped == 3
+
+
+@pytest.mark.parametrize("value", [None, "", " ", float("nan")])
+def test_a_row_without_label_is_told(value: Any) -> None:
+    with mistake("row 2 of t.csv has no label"):
+        labelled(table(text=["x", "y"], label=["a", value]))
+
+
+def test_data_without_labels_is_told() -> None:
+    with mistake("no row of t.csv has a label, all 2 are '-'"):
+        labelled(table(text=["x", "y"], label=["-", "-"]))
+
+
+@pytest.mark.parametrize("value", [None, ["list"], {"a": "dict"}])
+def test_a_row_without_text_is_told(value: Any) -> None:
+    with mistake("row 2 of t.csv has .* in the column 'text' where a text is expected"):
+        labelled(table(text=["x", value], label=["a", "b"]))
+
+
+def test_names_are_sorted_and_integers_by_value() -> None:
+    assert label_names(labels("b", "a", "b")) == ("a", "b")
+    assert label_names(labels("10", "9", "-1", "10")) == ("-1", "9", "10")
+    assert labelled(table(text=["x", "y"], label=[1.0, 0])).labels == ["1", "0"]
+    assert labelled(table(text=["x", "y"], label=[True, False])).labels == ["True", "False"]
+
+
+def test_one_label_and_too_many_are_told() -> None:
+    with mistake("all labels of t.csv are 'a'; give"):
+        label_names(labels("a", "a"))
+    with mistake("30 different labels in 30 rows, such as '0.0'; name the column"):
+        label_names(labels(*(f"{n / 7}" for n in range(30))))
+
+
+def test_labels_are_numbered_by_name_or_by_position() -> None:
+    assert number_labels(labels("b", "a"), ("a", "b")) == [1, 0]
+    assert number_labels(labels("1", "0"), ("no", "yes")) == [1, 0]
+    assert number_labels(labels("1", "0"), ("1", "0")) == [0, 1]
+
+
+def test_an_unknown_label_is_told() -> None:
+    with mistake("t.csv has the label 'c', but the labels are a, b; mend"):
+        number_labels(labels("a", "c"), ("a", "b"))
+    with mistake("has the label '2'"):
+        number_labels(labels("0", "2"), ("a", "b"))
+
+
+def test_a_value_that_is_no_number_is_told() -> None:
+    assert number_values(labels("1.5", "2")) == [1.5, 2.0]
+    with mistake("row 2 of t.csv has the label 'high' where a number is expected"):
+        number_values(labels("1.5", "high"))
