@@ -21,6 +21,7 @@ from headcount.errors import HeadcountError
 from headcount.folder import new_folder
 
 PREFIX = "scratch:"
+RECIPE = 1  # to be raised when the same settings give another model: folders are kept by it
 _PAD, _BOS, _EOS, _UNK = "<pad>", "<s>", "</s>", "<unk>"
 
 
@@ -98,9 +99,9 @@ def new_encoder_decoder(
         encoder_attention_heads=settings.heads, decoder_attention_heads=settings.heads,
         encoder_ffn_dim=settings.feed_forward, decoder_ffn_dim=settings.feed_forward,
         dropout=settings.dropout, max_position_embeddings=settings.positions,
-        # fairseq draws projections by Xavier and embeddings by 1/√d, scaled back by √d when looked
-        # up: for square projections that is one and the same deviation.
-        scale_embedding=True, init_std=settings.width**-0.5,
+        # Marian's own small first weights. fairseq's (Xavier, 1/√d) learn much slower here: after
+        # 200 steps on captions with a width of 128, the loss was 4.9 instead of 3.0.
+        scale_embedding=True, init_std=0.02,
         pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id, decoder_start_token_id=tokenizer.pad_token_id,
         forced_eos_token_id=None, share_encoder_decoder_embeddings=True,

@@ -220,7 +220,8 @@ class Translation(Task):
 
     def _make(self, model: str) -> str:
         size = read_options(from_scratch.size_of(model), self._sizes, model)
-        key = json.dumps([asdict(size), self.settings.seed, self.training_lines()])
+        recipe = [from_scratch.RECIPE, asdict(size), self.settings.seed]
+        key = json.dumps([recipe, self.training_lines()])
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         path = cache_folder(self.settings) / f"{model.replace(':', '-')}-{digest}"
         if not path.exists():
