@@ -52,9 +52,9 @@ def test_a_new_model_learns_to_translate(data: Path, tmp_path: Path) -> None:
     tokenizer = task.load_processor(SCRATCH)
     model = task.load_model(SCRATCH, tokenizer)
     train, evaluation = task.train_data(tokenizer), task.evaluation_data(tokenizer)
-    training = {**task.training, "learning_rate": 5e-3, "warmup_steps": 20}
+    training = {**task.training, "learning_rate": 1e-2, "warmup_steps": 40}
     args = Seq2SeqTrainingArguments(
-        output_dir=str(tmp_path / "out"), per_device_train_batch_size=30, max_steps=150,
+        output_dir=str(tmp_path / "out"), per_device_train_batch_size=30, max_steps=220,
         per_device_eval_batch_size=4, logging_strategy="no", save_strategy="no", report_to=[],
         disable_tqdm=True, use_cpu=True, **training,
     )  # fmt: skip
