@@ -84,6 +84,10 @@ class Task(ABC):
         self.settings = settings
         self.training: dict[str, Any] = {}
 
+    def model_folder(self, model: str) -> str:
+        """The model as a folder or hub name; a task that can make new ones writes it there."""
+        return model
+
     @abstractmethod
     def load_processor(self, model: str) -> Processor:
         """The tokenizer or image processor that belongs to a model folder or hub name."""

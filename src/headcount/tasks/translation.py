@@ -1,0 +1,270 @@
+"""Translation: sentence pairs in, BLEU out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from datasets import Dataset
+from pyarrow import compute
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    DataCollatorForSeq2Seq,
+    EvalPrediction,
+    PreTrainedModel,
+)
+
+from headcount.errors import HeadcountError
+from headcount.tasks import from_scratch
+from headcount.tasks.auto_load import load_for
+from headcount.tasks.base import Collator, DataSettings, Processor, Task
+from headcount.tasks.bleu import Scorer
+from headcount.tasks.classifier import load_tokenizer
+from headcount.tasks.languages import begin_with_language, set_languages
+from headcount.tasks.pairs import HELD_OUT, Pairs, read_pairs
+from headcount.tasks.prepared import cache_folder, fingerprint, prepared, with_columns
+from headcount.tasks.task_options import read_options
+
+_MARGIN = 10  # a translation may be so much longer than the longest that was trained on
+
+
+@dataclass(frozen=True)
+class TranslationOptions:
+    """What translation knows besides `DataSettings`; sizes of `ScratchSettings` may be mixed in.
+
+    Attributes:
+        num_beams: translations are searched with so many beams; 1 for the greedy one.
+        length_penalty: above 0 favours longer translations, see `GenerationConfig`.
+        max_generated: the longest translation in tokens; 0 for that of the training data and some.
+        prefix: text before every source sentence, for T5: "translate German to English: ".
+        source_code: the language for the tokenizer, if it is not called as in `source`: deu_Latn.
+        target_code: likewise.
+        tokenize: see `Scorer`.
+        lowercase: see `Scorer`.
+        tokenised: the data is tokenised: decide by the BLEU of its words as they stand.
+        columns: names of the columns of a table without a header, in their order.
+        hold_out: draw so many training pairs as the evaluation set `held_out`, where there is none.
+        config: which configuration of a data set on the hub.
+    """
+
+    num_beams: int = 5
+    length_penalty: float = 1.0
+    max_generated: int = 0
+    prefix: str = ""
+    source_code: str = ""
+    target_code: str = ""
+    tokenize: str = "13a"
+    lowercase: bool = False
+    tokenised: bool = False
+    columns: tuple[str, ...] = ()
+    hold_out: int = 0
+    config: str | None = None
+
+
+class Translation(Task):
+    """Sentence pairs from files or the hub, an encoder-decoder, beam search, BLEU.
+
+    Data is a folder with line-aligned files (`train.de`, `train.en`, `val.de`, …, plain or gzip), a
+    table with tabs, or a data set on the hub with a column `translation` or one per language. The
+    references are the lines of the data, never what a tokenizer made of them.
+
+    The model is a folder, a hub name, or `scratch:marian`, which makes a new one: see
+    `from_scratch`. It needs other training arguments, which are then in `training`.
+
+    Args:
+        settings: `source` and `target` give the direction; for `options` see `TranslationOptions`.
+    """
+
+    name = "translation"
+    generates: ClassVar[bool] = True
+
+    def __init__(self, settings: DataSettings) -> None:
+        super().__init__(settings)
+        sizes = {field.name for field in fields(from_scratch.ScratchSettings)}
+        self._sizes = {key: val for key, val in settings.options.items() if key in sizes}
+        others = {key: val for key, val in settings.options.items() if key not in sizes}
+        self.options = read_options(TranslationOptions(), others, self.name)
+        self.scorer = Scorer(
+            self.options.tokenize, self.options.lowercase, self.options.tokenised
+        )  # fmt: skip
+        self.metric = "bleu_tokenised" if self.options.tokenised else "bleu"
+        self.training = {"predict_with_generate": True}
+        self._sets = self._read()
+        self._expected: dict[str, tuple[list[list[int]], list[str]]] = {}
+        self._made: dict[str, str] = {}
+
+    @property
+    def dropped(self) -> int:
+        """How many training pairs were left out because a side of theirs is empty."""
+        return self._sets["train"].dropped
+
+    def model_folder(self, model: str) -> str:
+        """The model itself; for `scratch:…` a new folder, made once from the training data."""
+        if not model.startswith(from_scratch.PREFIX):
+            return model
+        self.training |= from_scratch.TRAINING
+        if model not in self._made:
+            self._made[model] = self._make(model)
+        return self._made[model]
+
+    def load_processor(self, model: str) -> Processor:
+        """The model's tokenizer, told which languages it is about if it asks for that."""
+        tokenizer = load_tokenizer(self.model_folder(model))
+        source, target = str(self.settings.source), str(self.settings.target)
+        set_languages(
+            tokenizer, self.options.source_code or source, self.options.target_code or target
+        )
+        return tokenizer
+
+    def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
+        """The model with this task's beam search in its generation settings."""
+        loaded = load_for(
+            AutoModelForSeq2SeqLM, self.model_folder(model), self.name, whole=True
+        )  # fmt: skip
+        generation = loaded.generation_config
+        generation.num_beams = self.options.num_beams
+        generation.length_penalty = self.options.length_penalty
+        generation.max_new_tokens = None
+        generation.max_length = self._longest(loaded, processor)
+        if self.options.num_beams == 1:
+            generation.length_penalty = generation.early_stopping = None
+        begin_with_language(loaded, processor)
+        return loaded
+
+    def train_data(self, processor: Processor) -> Dataset:
+        """Tokens of the drawn training pairs; `length` is that of the source."""
+        return self._tokenise(self._sets["train"], processor)
+
+    def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
+        """Tokens of every evaluation set, longest source first; references are kept beside."""
+        found = {}
+        for split, pairs in self._sets.items():
+            if split == "train":
+                continue
+            data = self._tokenise(pairs, processor)
+            order = np.argsort(-np.asarray(data["length"]), kind="stable").tolist()
+            found[split] = data.select(order)
+            references = pairs.select(order).targets
+            self._expected[split] = (list(found[split]["labels"]), references)
+        return found
+
+    def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
+        """Pads sources, and targets with -100; the model shifts the targets for its decoder."""
+        return DataCollatorForSeq2Seq(processor, model=model, label_pad_token_id=-100)
+
+    def predictions(
+        self, output: EvalPrediction, processor: Processor, split: str
+    ) -> Sequence[str]:
+        """The translations as text."""
+        self._check_order(output, split)
+        tokens = output.predictions[0] if isinstance(output.predictions, tuple) else None
+        tokens = np.asarray(output.predictions if tokens is None else tokens)
+        tokens = np.where(tokens < 0, processor.pad_token_id, tokens)
+        texts = processor.batch_decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return [text.strip() for text in texts]
+
+    def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
+        """BLEU, chrF and the length ratio against the lines of the data."""
+        translations = self.predictions(output, processor, split)
+        return self.scorer.scores(translations, self.references(split))
+
+    def references(self, split: str) -> list[str]:
+        """The target lines of an evaluation set as they stand in the data, in its order."""
+        if split not in self._expected:
+            raise HeadcountError(
+                f"there are no references for {split} yet; call evaluation_data first, which "
+                f"prepares {', '.join(list(self._sets)[1:])}"
+            )
+        return self._expected[split][1]
+
+    def signature(self, split: str) -> str:
+        """Data, direction, search and sacrebleu's signature."""
+        data, options = Path(self.settings.data).name, self.options
+        direction = f"{self.settings.source}-{self.settings.target}"
+        return (
+            f"data:{data}-{split} lang:{direction} n:{len(self._sets[split])} "
+            f"beam:{options.num_beams} lenpen:{options.length_penalty} {self.scorer.signature()}"
+        )
+
+    def training_lines(self) -> list[str]:
+        """The training sentences of both languages, for a vocabulary."""
+        return self._sets["train"].sources + self._sets["train"].targets
+
+    def _read(self) -> dict[str, Pairs]:
+        settings, options = self.settings, self.options
+        sets = read_pairs(settings, options.columns, options.config)
+        train = sets["train"].complete()
+        if len(sets) == 1 and options.hold_out:
+            if options.hold_out >= len(train):
+                raise HeadcountError(
+                    f"cannot hold out {options.hold_out} of {len(train)} pairs; give fewer"
+                )
+            train, sets[HELD_OUT] = train.hold_out(options.hold_out, settings.seed)
+        if len(sets) == 1:
+            raise HeadcountError(
+                f"{settings.data} has no validation set; name one in evaluate, or give the option "
+                "hold_out to take some training pairs for it"
+            )
+        if not len(train):
+            raise HeadcountError(f"{settings.data} has no training pair with both sides")
+        limit, seed = settings.limit_eval, settings.seed
+        drawn = {name: pairs.draw(limit, seed) for name, pairs in sets.items()}
+        return drawn | {"train": train.draw(settings.limit_train, seed)}
+
+    def _make(self, model: str) -> str:
+        size = read_options(from_scratch.size_of(model), self._sizes, model)
+        recipe = [from_scratch.RECIPE, asdict(size), self.settings.seed]
+        key = json.dumps([recipe, self.training_lines()])
+        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
+        path = cache_folder(self.settings) / f"{model.replace(':', '-')}-{digest}"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines, seed = self.training_lines(), self.settings.seed
+            from_scratch.new_encoder_decoder(lines, path, size, seed)
+        return str(path)
+
+    def _tokenise(self, pairs: Pairs, processor: Processor) -> Dataset:
+        def tokens(batch: dict[str, list[str]]) -> dict[str, Any]:
+            sources = [self.options.prefix + source for source in batch["source"]]
+            found = processor(
+                sources, text_target=batch["target"], truncation=True,
+                max_length=self.settings.max_length,
+            )  # fmt: skip
+            return {name: found[name] for name in ("input_ids", "attention_mask", "labels")}
+
+        columns = {"source": pairs.sources, "target": pairs.targets}
+        languages = [str(getattr(processor, side, "")) for side in ("src_lang", "tgt_lang")]
+        depends_on = [
+            fingerprint(processor), str(self.settings.max_length), self.options.prefix, *languages
+        ]  # fmt: skip
+        data = prepared(columns, tokens, depends_on, cache_folder(self.settings))
+        return with_columns(data, {"row": pairs.rows})
+
+    def _longest(self, model: PreTrainedModel, processor: Processor) -> int:
+        longest = self.options.max_generated
+        if not longest:
+            labels = self.train_data(processor).data.column("labels")
+            longest = compute.max(compute.list_value_length(labels)).as_py() + _MARGIN
+        positions = getattr(model.config, "max_position_embeddings", None)
+        return min(longest, positions) if positions else longest
+
+    def _check_order(self, output: EvalPrediction, split: str) -> None:
+        """Refuse outputs in another order than the references, which would score nonsense."""
+        self.references(split)
+        labels, given = self._expected[split][0], output.label_ids
+        rows = [] if given is None else list(np.asarray(given))
+        same = len(rows) in (0, len(labels)) and all(
+            list(row[: len(label)]) == list(label) for row, label in zip(rows, labels, strict=False)
+        )
+        if not same:
+            raise HeadcountError(
+                f"the outputs for {split} are not in the order of its data; evaluate the data set "
+                "that evaluation_data gives, and do not group it by length again"
+            )
