@@ -35,6 +35,7 @@ def base_settings(settings: RunSettings) -> dict[str, Any]:
 
 def fine_tuned(
     settings: RunSettings,
+    source: str,
     task: Task,
     processor: Processor,
     sets: dict[str, Dataset],
@@ -45,6 +46,7 @@ def fine_tuned(
 
     Args:
         settings: of the run.
+        source: the model's folder or hub name.
         task: of the run.
         processor: saved beside the model.
         sets: to evaluate the model on.
@@ -64,7 +66,7 @@ def fine_tuned(
     work = folder.with_name(f"{folder.name}{UNFINISHED}")
     data = task.train_data(processor)
     set_seed(settings.seed)  # of a fresh output layer
-    model = task.load_model(settings.model, processor)
+    model = task.load_model(source, processor)
     arguments = training_arguments(
         settings.training, task, work, settings.training.epochs, settings.seed, len(data)
     )

@@ -85,11 +85,12 @@ class _Run:
         self.method: Method = find_method(settings.method)
         self.pruner: Pruner = self.method.make(settings.keep, settings.settings, settings.seed)
         self.task: Task = make_task(settings.task, settings.data_settings())
-        self.processor: Processor = self.task.load_processor(settings.model)
+        self.source = self.task.model_folder(settings.model)
+        self.processor: Processor = self.task.load_processor(self.source)
 
     def go(self) -> RunResult:
         state = PartialState()
-        model = self._load(self.settings.model)
+        model = self._load(self.source)
         self.pruner.bind(find_heads(model))  # a keep that is too large is told now
         trained = self.task.is_trained(model)
         if self.method.post_hoc and not trained and self.base is None:
@@ -139,7 +140,9 @@ class _Run:
         self.seconds[stage] = time.perf_counter() - started
 
     def _base(self, sets: dict[str, Dataset], folder: Path) -> Scores:
-        return fine_tuned(self.settings, self.task, self.processor, sets, folder, self.progress)
+        return fine_tuned(
+            self.settings, self.source, self.task, self.processor, sets, folder, self.progress
+        )
 
     def _choose(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> SelectionHistory | None:
         common = (self.pruner, model, self.task, self.processor)

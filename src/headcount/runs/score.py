@@ -29,9 +29,10 @@ def load_for_task(settings: RunSettings) -> tuple[Task, Processor, PreTrainedMod
         HeadcountError: the model was never trained for the task.
     """
     task = make_task(settings.task, settings.data_settings())
-    processor = task.load_processor(settings.model)
+    source = task.model_folder(settings.model)
+    processor = task.load_processor(source)
     set_seed(settings.seed)
-    model = task.load_model(settings.model, processor)
+    model = task.load_model(source, processor)
     if not task.is_trained(model):
         raise HeadcountError(
             f"{settings.model} is not fine-tuned for {task.name}: it has no output layer of its "

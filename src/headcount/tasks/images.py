@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from transformers import (
 from headcount.errors import HeadcountError
 from headcount.folder import first_line, refuse_bad_folder, refuse_quantised
 from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task
-from headcount.tasks.classifier import FRESH, LOADING_ERRORS
+from headcount.tasks.classifier import FRESH, LOADING_ERRORS, is_fine_tuned
 from headcount.tasks.image_files import LabelledImages, open_image, read_images
 from headcount.tasks.prepared import draw
 from headcount.tasks.task_options import read_options
@@ -54,6 +54,7 @@ class ImageClassification(Task):
     """
 
     name = "image-classification"
+    auto_class: ClassVar[str] = "AutoModelForImageClassification"
     metric = "accuracy"
 
     def __init__(self, settings: DataSettings) -> None:
@@ -111,6 +112,10 @@ class ImageClassification(Task):
         fresh = tuple(sorted(made)) or (("classifier of other labels",) if foreign else ())
         setattr(loaded, FRESH, fresh)
         return loaded  # type: ignore[no-any-return]
+
+    def is_trained(self, model: PreTrainedModel) -> bool:
+        """Whether the model came with a classifier for these labels."""
+        return is_fine_tuned(model)
 
     def train_data(self, processor: Processor) -> Dataset:
         """Pixels of the drawn training images."""

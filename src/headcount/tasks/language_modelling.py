@@ -63,6 +63,7 @@ class LanguageModelling(Task):
     """
 
     name = "language-modelling"
+    auto_class: ClassVar[str] = "AutoModelForCausalLM"
     metric = "perplexity"
     greater_is_better: ClassVar[bool] = False
 

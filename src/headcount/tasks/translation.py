@@ -81,6 +81,7 @@ class Translation(Task):
     """
 
     name = "translation"
+    auto_class: ClassVar[str] = "AutoModelForSeq2SeqLM"
     generates: ClassVar[bool] = True
 
     def __init__(self, settings: DataSettings) -> None:
@@ -135,6 +136,10 @@ class Translation(Task):
             generation.length_penalty = generation.early_stopping = None
         begin_with_language(loaded, processor)
         return loaded
+
+    def is_trained(self, model: PreTrainedModel) -> bool:
+        """Whether the model is more than a new one made here."""
+        return model.name_or_path not in self._made.values()
 
     def train_data(self, processor: Processor) -> Dataset:
         """Tokens of the drawn training pairs; `length` is that of the source."""
