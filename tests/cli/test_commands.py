@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import headcount as hc
 from headcount import HeadMask
-from headcount.cli import main
 from headcount.folder import load_model, new_folder
 from tests.tiny import build
 
@@ -28,25 +26,6 @@ def bert(tmp_path: Path) -> Path:
     wordpiece = WordPiece({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
     PreTrainedTokenizerFast(tokenizer_object=Tokenizer(wordpiece)).save_pretrained(folder)
     return folder
-
-
-class Outcome:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def headcount(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["headcount", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
-        capsys.readouterr()  # what the preparation of the test has printed
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code = ended.value.code
-        return Outcome(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
 
 
 def test_heads_draws_the_map(bert: Path, headcount: Any) -> None:
@@ -223,7 +202,7 @@ def test_missing_arguments_end_with_code_2(headcount: Any) -> None:
     assert "Traceback" not in ended.err
 
 
-@pytest.mark.parametrize("command", ["heads", "remove", "demo"])
+@pytest.mark.parametrize("command", ["prune", "evaluate", "score", "heads", "remove", "demo"])
 def test_every_command_explains_itself_with_an_example(command: str, headcount: Any) -> None:
     ended = headcount(command, "--help")
     assert ended.code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +31,21 @@ from headcount.tasks.prepared import (
     with_columns,
 )
 from headcount.tasks.splits import open_splits
+from headcount.tasks.task_options import read_options
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What classification knows besides `DataSettings`.
+
+    Attributes:
+        config: which configuration of a data set on the hub.
+    """
+
+    config: str | None = None
 
 
 class TextClassification(Task):
@@ -186,7 +199,8 @@ class Classification(TextClassification):
     name = "classification"
 
     def __init__(self, settings: DataSettings) -> None:
-        splits = open_splits(settings.data, config=settings.options.get("config"))
+        options = read_options(TableOptions(), settings.options, "classification")
+        splits = open_splits(settings.data, config=options.config)
         part = settings.train or splits.find("train", "training")
         if part is None and len(splits.readers) == 1:
             (part,) = splits.readers

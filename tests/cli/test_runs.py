@@ -1,0 +1,111 @@
+"""`prune`, `evaluate` and `score` as a person uses them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.small_task import save_encoder, save_tables
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tables(tmp_path_factory.mktemp("tables"))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
+
+
+def test_prune_evaluate_and_score_go_together(
+    headcount: Any, encoder: Path, tables: Path, tmp_path: Path
+) -> None:
+    on = ("--task", "classification", "--data", tables)
+    out, base = tmp_path / "out", tmp_path / "base"
+    brief = ("--epochs", 1, "--batch-size", 16, "--seed", 3, "--base", base)
+    pruned = headcount("prune", encoder, *on, "--keep", 3, *brief, "--output", out)
+    assert pruned.code == 0, pruned.err
+    for words in ("joint-dsp, 3 of 6 heads", "accuracy, validation", "parameters", "× 0.50"):
+        assert words in pruned.out
+    assert "method:joint-dsp|keep:3/6" in pruned.out
+
+    told = headcount("evaluate", out, *on, "--json")
+    assert told.code == 0, told.err
+    measured = json.loads((out / "metrics.json").read_text())["scores"]
+    assert json.loads(told.out)["validation"] == pytest.approx(measured["validation"], abs=1e-6)
+
+    masked = headcount("evaluate", base, *on, "--mask", out / "mask.json")
+    assert masked.code == 0, masked.err
+    assert "accuracy" in masked.out
+
+    learned = headcount("score", out, "--output", tmp_path / "learned")
+    assert learned.code == 0, learned.err
+    scored = headcount("score", base, *on, "--sample", 0.5, "--output", tmp_path / "scores")
+    assert scored.code == 0, scored.err
+    for folder, method in (("learned", "joint-dsp"), ("scores", "michel")):
+        files = sorted(path.name for path in (tmp_path / folder).iterdir())
+        assert files == ["heads.png", "heads.svg", "importance.json"]
+        data = json.loads((tmp_path / folder / "importance.json").read_text())
+        assert data["method"] == method
+        assert len(data["heads"]) == 6
+
+
+def test_flags_stand_above_the_recipe(
+    headcount: Any, encoder: Path, tables: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"model: {encoder}\ntask: classification\ndata: {tables}\nkeep: 2\nmethod: ste\n"
+        "training: {epochs: 1, batch_size: 16}\n"
+        "settings: {ste: {learning_rate: 0.1}, joint-dsp: {preset: paper-bert}}\n"
+    )
+    out = tmp_path / "out"
+    run = headcount("prune", "--recipe", recipe, "--keep", 4, "--no-speed", "--output", out)
+    assert run.code == 0, run.err
+    settings = json.loads((out / "settings.json").read_text())
+    assert settings["keep"] == 4
+    assert settings["method"] == "ste"
+    assert settings["settings"] == {"learning_rate": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--keep", 9), "6 heads"),
+        (("--keep", 2, "--method", "michel"), "needs a model that is fine-tuned"),
+        (("--keep", 2, "--setting", "learning_rate"), "expected name=value"),
+        (("--keep", 2, "--text", "sentence"), "sentence"),
+        (("--keep", 2, "--option", "beams=5"), "beams"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    headcount: Any,
+    encoder: Path,
+    tables: Path,
+    tmp_path: Path,
+    arguments: tuple[object, ...],
+    said: str,
+) -> None:
+    out = tmp_path / "out"
+    run = headcount(
+        "prune", encoder, "--task", "classification", "--data", tables, *arguments, "--output", out
+    )
+    assert run.code == 2
+    assert said in run.err
+    assert "Traceback" not in run.err
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_bare_encoder_cannot_be_evaluated(headcount: Any, encoder: Path, tables: Path) -> None:
+    run = headcount("evaluate", encoder, "--task", "classification", "--data", tables)
+    assert run.code == 2
+    assert "is not fine-tuned for classification" in run.err
