@@ -40,7 +40,10 @@ def prune(
     ] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the training data.")] = None,
     pruning_epochs: Annotated[
-        float | None, typer.Option(help="Passes of methods that train or score gates only.")
+        float | None, typer.Option(help="Passes of a pruning that starts from the base model.")
+    ] = None,
+    warm_start: Annotated[
+        bool | None, typer.Option(help="Start from the base model, also when training it.")
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the model.")] = None,
     batch_size: options.BatchSize = None,

@@ -45,7 +45,7 @@ def score(
 
     Example: headcount score model --task mnli --data DIR --output scores
     """
-    given = {**locals(), "pruning_epochs": sample}
+    given = {**locals()}
     console = Console()
     from headcount.report.head_map import draw_head_map
     from headcount.runs import importance
@@ -63,7 +63,7 @@ def score(
 
         method = METHOD
         with Bars(console) as bars:
-            mask, scores = score_heads(settings, granularity, normalise, bars)  # type: ignore[arg-type]
+            mask, scores = score_heads(settings, sample, granularity, normalise, bars)  # type: ignore[arg-type]
     from headcount.folder import new_folder
 
     with new_folder(output) as folder:

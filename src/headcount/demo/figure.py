@@ -43,17 +43,18 @@ def draw_demo(
         places = np.arange(len(keeps)) + (number - (len(methods) - 1) / 2) * width
         values = [100 * scores[method, keep] for keep in keeps]
         bars = axes.bar(places, values, 0.92 * width, label=method, color=COLOURS[number])
-        axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=9)
+        axes.bar_label(bars, fmt="%.0f", padding=-14, fontsize=10, color="white", weight="bold")
     axes.axhline(100 * unpruned, color="#444444", linewidth=1)
     axes.annotate(
-        f"all {heads} heads: {100 * unpruned:.0f} %", (0.02, 100 * unpruned),
+        f"all {heads} heads: {100 * unpruned:.0f} %", (1.0, 100 * unpruned), ha="right",
         xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points", fontsize=9,
     )  # fmt: skip
     axes.set_xticks(range(len(keeps)), [f"{keep} heads" for keep in keeps])
     axes.set_ylabel("accuracy, %")
-    axes.set_ylim(0, 108)
+    axes.set_ylim(0, 118)
+    axes.set_yticks(range(0, 101, 20))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="upper right", bbox_to_anchor=(1.0, 0.9))
+    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     columns = (len(masks) + 1) // 2
     maps = right.subplots(2, columns, squeeze=False)
     for place, (title, mask) in zip(maps.flat, masks.items(), strict=False):

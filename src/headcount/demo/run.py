@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.demo.encoder import HEADS, NAME, encoder_folder
 from headcount.demo.figure import draw_demo
-from headcount.demo.inference import Pair, inference_split
+from headcount.demo.inference import Forms, Pair, inference_split
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.runs.progress import Progress, Silent
@@ -21,16 +21,22 @@ from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettin
 from headcount.training.history import write_whole
 
 METHODS = ("joint-dsp", "michel")
-TRAIN, EVALUATION = 9_000, 900
+TRAIN, EVALUATION = 7_200, 900
 TRAINING = TrainingSettings(
     epochs=1.0,
-    pruning_epochs=0.05,
+    pruning_epochs=0.5,
+    warm_start=True,
     batch_size=32,
-    learning_rate=1e-4,
+    learning_rate=2e-4,
     warmup=0.1,
     max_length=64,
 )
-SETTINGS: dict[str, dict[str, Any]] = {"michel": {"step": 6}}
+SETTINGS: dict[str, dict[str, Any]] = {"michel": {"step": 12, "sample": 0.03}}
+# What is learned in a minute or two.
+FORMS = Forms(premises=10, longer=0, hypotheses=10)
+PHENOMENA = (
+    "quantifiers", "numbers", "connectives", "comparatives", "roles", "kinds", "opposites", "verbs",
+)  # fmt: skip
 _MARK = "demo.json"
 
 
@@ -96,7 +102,7 @@ def run_demo(
     data = folder / "data"
     if not data.exists():
         progress.begin("writing inference pairs")
-        train, evaluation = inference_split(TRAIN, EVALUATION, seed)
+        train, evaluation = inference_split(TRAIN, EVALUATION, seed, PHENOMENA, FORMS)
         data.mkdir()
         _write(evaluation, data / "validation.tsv")
         _write(train, data / "train.tsv")

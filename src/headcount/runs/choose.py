@@ -19,7 +19,7 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners import Ablation, Michel, Pruner
 from headcount.pruners.michel import Batch
 from headcount.runs.evaluate import evaluate
-from headcount.runs.methods import UNTIL, Method
+from headcount.runs.methods import SAMPLE, UNTIL, Method
 from headcount.runs.progress import Progress, Silent, Told
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
@@ -55,7 +55,8 @@ def choose_while_training(
     """
     data = task.train_data(processor)
     only_gates = method.needs == "gate training"
-    epochs = settings.training.pruning_epochs if only_gates else settings.training.epochs
+    after = only_gates or settings.training.warm_start
+    epochs = settings.training.pruning_epochs if after else settings.training.epochs
     arguments = training_arguments(
         settings.training, task, folder, epochs, settings.seed, len(data)
     )
@@ -92,7 +93,8 @@ def choose_by_scoring(
     pruner.bind(find_heads(model))
     if isinstance(pruner, Michel):
         share = settings.settings.get(UNTIL)
-        batches = training_batches(settings, model, task, processor)
+        sample = settings.settings.get(SAMPLE, 1.0)
+        batches = training_batches(settings, sample, model, task, processor)
         score = _metric(settings, model, task, processor, tune, folder)
         progress.begin("scoring heads", len(batches))
         pruner.fit(model, Told(batches, progress), _good_enough(model, score, share))
@@ -110,11 +112,15 @@ def choose_by_scoring(
 
 
 def training_batches(
-    settings: RunSettings, model: PreTrainedModel, task: Task, processor: Processor
+    settings: RunSettings, sample: float, model: PreTrainedModel, task: Task, processor: Processor
 ) -> list[Batch]:
-    """Batches of training data on the model's device, equally long examples together."""
+    """Batches of a share of the training data on the model's device, longest examples first."""
+    if not 0 < sample <= 1:
+        raise HeadcountError(
+            f"the sample is {sample}, expected a share of the training data; give one up to 1"
+        )
     data = task.train_data(processor)
-    wanted = round(min(settings.training.pruning_epochs, 1.0) * len(data))
+    wanted = round(sample * len(data))
     if wanted < len(data):
         drawn = random.Random(settings.seed).sample(range(len(data)), max(wanted, 1))
         data = data.select(sorted(drawn))

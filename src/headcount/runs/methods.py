@@ -28,8 +28,9 @@ from headcount.pruners.schedule import Annealing
 Needs = Literal["training", "gate training", "scoring"]
 
 _ANNEALING = {"start_temperature": "start", "end_temperature": "end", "cooldown": "cooldown"}
-# Of Michel: stop before the metric falls below this share of the unpruned model's.
-UNTIL = "until"
+# Of Michel: stop before the metric falls below this share of the unpruned model's, and score on
+# this share of the training data.
+UNTIL, SAMPLE = "until", "sample"
 _SCOPE = ("kinds", "layers", "min_per_block", "freeze")
 
 
@@ -66,8 +67,10 @@ class Method:
                 **{name: given.pop(name) for name in _SCOPE if name in given},
                 "settings": _dsp_settings(self.name, given),
             }
-        if self.pruner is Michel and given.pop(UNTIL, None) is not None:
-            keep = 1 if keep is None else keep
+        if self.pruner is Michel:
+            given.pop(SAMPLE, None)
+            if given.pop(UNTIL, None) is not None and keep is None:
+                keep = 1
         self._refuse_unknown(given)
         if self.pruner is not Unpruned:
             if keep is None and not self.own_count:
@@ -81,7 +84,7 @@ class Method:
 
     def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
         known = {*inspect.signature(self.pruner).parameters, *_SCOPE} - {"scope", "keep"}
-        known |= {UNTIL} if self.pruner is Michel else set()
+        known |= {UNTIL, SAMPLE} if self.pruner is Michel else set()
         for name in given:
             if name not in known:
                 raise HeadcountError(

@@ -93,9 +93,10 @@ class _Run:
         model = self._load(self.source)
         self.pruner.bind(find_heads(model))  # a keep that is too large is told now
         trained = self.task.is_trained(model)
-        if self.method.post_hoc and not trained and self.base is None:
+        after = self.method.post_hoc or self.settings.training.warm_start
+        if after and not trained and self.base is None:
             raise HeadcountError(
-                f"{self.method.name} needs a model that is fine-tuned for {self.task.name}, but "
+                f"{self._what()} needs a model that is fine-tuned for {self.task.name}, but "
                 f"{self.settings.model} is not; give one that is, or --base DIR to fine-tune it "
                 "first and keep it there"
             )
@@ -108,9 +109,9 @@ class _Run:
         if self.base is not None:
             with self._timed("base"):
                 before = self._base(sets, self.base)
-            if self.method.post_hoc:
+            if after:
                 model = self._load(str(self.base))
-        elif self.method.post_hoc:
+        elif after:
             before = self._scores(self._evaluate(model, sets))
         with self._timed("pruning"):
             history = self._choose(model, sets)
@@ -128,6 +129,9 @@ class _Run:
             discard(self.work)
         state.wait_for_everyone()
         return result
+
+    def _what(self) -> str:
+        return self.method.name if self.method.post_hoc else "a warm start"
 
     def _load(self, source: str) -> PreTrainedModel:
         set_seed(self.settings.seed)  # of a fresh output layer

@@ -63,12 +63,17 @@ def evaluate_model(
 
 
 def score_heads(
-    settings: RunSettings, granularity: Granularity, normalise: bool, progress: Progress
+    settings: RunSettings,
+    sample: float,
+    granularity: Granularity,
+    normalise: bool,
+    progress: Progress,
 ) -> tuple[HeadMask, list[float]]:
     """Michel's importance of every head of a fine-tuned model, on training data.
 
     Args:
-        settings: model, task and data; `pruning_epochs` below 1 takes a sample.
+        settings: model, task and data.
+        sample: share of the training data to score on.
         granularity: see `Michel`.
         normalise: see `Michel`.
         progress: who wants to know.
@@ -78,7 +83,7 @@ def score_heads(
     """
     task, processor, model = load_for_task(settings)
     progress.begin("preparing data")
-    batches = training_batches(settings, model, task, processor)
+    batches = training_batches(settings, sample, model, task, processor)
     heads = find_heads(model)
     everything = HeadMask.all(heads)
     progress.begin("scoring heads", len(batches))

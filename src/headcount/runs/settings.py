@@ -15,8 +15,9 @@ class TrainingSettings:
 
     Attributes:
         epochs: passes over the training data.
-        pruning_epochs: passes of methods that train only the gates (`pipelined-dsp`), or that
-            score heads on training data (`michel`, at most one); a fraction is a sample.
+        pruning_epochs: passes of a pruning that starts from a fine-tuned model.
+        warm_start: methods that train the model start from the fine-tuned one, as Voita et al. do,
+            instead of the pretrained one; pipelined methods always do.
         max_steps: stop after so many steps, whatever the epochs say.
         batch_size: examples per step and process.
         eval_batch_size: examples per batch of an evaluation.
@@ -39,6 +40,7 @@ class TrainingSettings:
 
     epochs: float = 3.0
     pruning_epochs: float = 1.0
+    warm_start: bool = False
     max_steps: int | None = None
     batch_size: int = 32
     eval_batch_size: int = 64

@@ -31,7 +31,7 @@ from headcount.runs.settings import TrainingSettings
 from headcount.tasks.base import Processor, Task
 from headcount.training.trainer import PruningTrainer, Seq2SeqPruningTrainer
 
-SAVES = 0.1  # of the training lies between two checkpoints: what a kill may cost
+SAVES = 0.2  # of the training lies between two checkpoints: what a kill may cost
 
 # Names of ours and of `TrainingArguments`, where the task may have a default of its own.
 _ARGUMENTS = {

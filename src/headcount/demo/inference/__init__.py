@@ -4,13 +4,14 @@ Does the premise entail the hypothesis, contradict it, or neither? `inference_pa
 pairs by the thousand, `inference_split` sets some apart for evaluation.
 """
 
-from headcount.demo.inference.generate import inference_pairs, inference_split
+from headcount.demo.inference.generate import Forms, inference_pairs, inference_split
 from headcount.demo.inference.pair import LABELS, Label, Pair
 from headcount.demo.inference.phenomena import PHENOMENA
 
 __all__ = [
     "LABELS",
     "PHENOMENA",
+    "Forms",
     "Label",
     "Pair",
     "inference_pairs",

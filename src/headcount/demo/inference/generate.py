@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from random import Random
@@ -13,11 +14,27 @@ from headcount.demo.inference.phenomena import PHENOMENA
 from headcount.demo.inference.phenomenon import Fill, Phenomenon
 from headcount.errors import HeadcountError
 
-# Forms of each phenomenon. With more of them, and longer ones, the task takes longer to learn.
-_PREMISES = 10
-_LONGER = 2
-_HYPOTHESES = 14
 _TRIES = 1000
+
+
+@dataclass(frozen=True)
+class Forms:
+    """How many sentence forms of each phenomenon there are: the difficulty of the task.
+
+    With more of them, and longer ones, it takes longer to learn.
+
+    Attributes:
+        premises: of one sentence, as a rule.
+        longer: premises of two sentences besides.
+        hypotheses: forms of hypotheses.
+    """
+
+    premises: int = 10
+    longer: int = 2
+    hypotheses: int = 14
+
+
+ALL = Forms()
 
 
 def inference_pairs(size: int, seed: int) -> list[Pair]:
@@ -35,13 +52,21 @@ def inference_pairs(size: int, seed: int) -> list[Pair]:
     return inference_split(size, 0, seed)[0]
 
 
-def inference_split(train: int, evaluation: int, seed: int) -> tuple[list[Pair], list[Pair]]:
+def inference_split(
+    train: int,
+    evaluation: int,
+    seed: int,
+    phenomena: Sequence[str] | None = None,
+    forms: Forms = ALL,
+) -> tuple[list[Pair], list[Pair]]:
     """Pairs to train on and pairs to evaluate on, which share no premise and no choice of words.
 
     Args:
         train: how many pairs to train on.
         evaluation: how many pairs to evaluate on.
         seed: the same seed and sizes give the same pairs.
+        phenomena: names of those to write about; None for all.
+        forms: how many sentence forms of each.
 
     Returns:
         The pairs to train on and those to evaluate on.
@@ -50,8 +75,9 @@ def inference_split(train: int, evaluation: int, seed: int) -> tuple[list[Pair],
         raise HeadcountError(
             f"{train} and {evaluation} pairs are asked for, expected numbers from 0; ask for some"
         )
+    chosen = [each for each in PHENOMENA if phenomena is None or each.name in phenomena]
     random = Random(seed)
-    triplets = _triplets(random)
+    triplets = _triplets(chosen, forms, random)
     parts = []
     for size in (train, evaluation):
         pairs = list(islice(chain.from_iterable(triplets), size))
@@ -60,17 +86,19 @@ def inference_split(train: int, evaluation: int, seed: int) -> tuple[list[Pair],
     return parts[0], parts[1]
 
 
-def _triplets(random: Random) -> Iterator[list[Pair]]:
+def _triplets(
+    phenomena: Sequence[Phenomenon], forms: Forms, random: Random
+) -> Iterator[list[Pair]]:
     """Three pairs at a time, phenomena in turn."""
     used: set[object] = set()
     while True:
-        for phenomenon in random.sample(PHENOMENA, len(PHENOMENA)):
-            yield _triplet(phenomenon, random, used)
+        for phenomenon in random.sample(phenomena, len(phenomena)):
+            yield _triplet(phenomenon, forms, random, used)
 
 
-def _triplet(phenomenon: Phenomenon, random: Random, used: set[object]) -> list[Pair]:
+def _triplet(phenomenon: Phenomenon, forms: Forms, random: Random, used: set[object]) -> list[Pair]:
     """A hypothesis with three premises, in words that were not used before."""
-    form, premises = _blend(phenomenon.name).draw(random)
+    form, premises = _blend(phenomenon.name, forms).draw(random)
     for _ in range(_TRIES):
         fill = phenomenon.fill(random)
         texts = [phenomenon.write(premise, fill, random) for premise in premises]
@@ -93,8 +121,8 @@ def _content(phenomenon: Phenomenon, fill: Fill) -> object:
 
 
 @cache
-def _blend(name: str) -> Blend:
+def _blend(name: str, forms: Forms) -> Blend:
     """The forms of a phenomenon: always the same, whatever the seed of the pairs."""
     phenomenon = next(each for each in PHENOMENA if each.name == name)
-    premises = [(phenomenon.premises, _PREMISES), (phenomenon.longer, _LONGER)]
-    return blend(premises, (phenomenon.hypotheses, _HYPOTHESES), Random(name))
+    premises = [(phenomenon.premises, forms.premises), (phenomenon.longer, forms.longer)]
+    return blend(premises, (phenomenon.hypotheses, forms.hypotheses), Random(name))
