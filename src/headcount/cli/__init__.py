@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -49,7 +48,6 @@ def main() -> None:
     """Run the command line. A user's mistake is one sentence and exit code 2."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # ours are enough
     try:
         app()
     except HeadcountError as error:

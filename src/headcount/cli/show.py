@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from rich.console import Console
@@ -41,6 +42,10 @@ class Bars:
         self.stage, self.total, self.began, self.told = "", 0, 0.0, 0.0
 
     def __enter__(self) -> Bars:
+        with suppress(ImportError):  # its own bars would stand among ours
+            from datasets import disable_progress_bars
+
+            disable_progress_bars()
         self.bars.start()
         return self
 

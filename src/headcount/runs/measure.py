@@ -13,7 +13,7 @@ from headcount.bench.speed import Job, side_by_side
 from headcount.pruners.michel import Batch
 from headcount.runs.result import Sides
 
-BATCHES = 6  # spread over the lengths of the evaluation set
+BATCHES = 3  # spread over the lengths of the evaluation set
 GENERATED = 16  # sentences
 BUDGET = 6.0  # seconds for each figure
 
