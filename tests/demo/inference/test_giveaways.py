@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headcount.demo.inference import Pair, inference_split
+from headcount.demo.run import FORMS, PHENOMENA
 
 pytest.importorskip("sklearn")
 
@@ -24,8 +25,10 @@ TEXTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def split() -> Split:
+@pytest.fixture(scope="module", params=["all", "demo"])
+def split(request: pytest.FixtureRequest) -> Split:
+    if request.param == "demo":
+        return inference_split(6000, 3000, 3, PHENOMENA, FORMS)
     return inference_split(6000, 3000, seed=3)
 
 
