@@ -21,6 +21,7 @@ from headcount.pruners import (
     hard_top_k,
     soft_top_k,
 )
+from headcount.study.results import load_study
 from headcount.surgery import Removal, prove_removal, remove_heads
 from headcount.training import PruningTrainer, Seq2SeqPruningTrainer
 
@@ -48,6 +49,7 @@ __all__ = [
     "find_heads",
     "gumbel_noise",
     "hard_top_k",
+    "load_study",
     "masked",
     "prove_removal",
     "remove_heads",

@@ -68,8 +68,9 @@ def test_the_files_say_what_was_measured(settings: RunSettings, tmp_path: Path) 
     _, again = evaluate_model(replace(settings, model=str(out)), None, Silent())
     assert again["validation"].metrics == pytest.approx(result.scores["validation"], abs=1e-6)
     predictions = json.loads((out / "predictions" / "validation.json").read_text())
-    assert predictions == list(again["validation"].predictions)
-    assert set(predictions) <= {"good", "bad"}
+    assert [row["prediction"] for row in predictions] == list(again["validation"].predictions)
+    right = [row["prediction"] == row["reference"] for row in predictions]
+    assert sum(right) / len(right) == pytest.approx(result.scores["validation"]["accuracy"])
     card = (out / "README.md").read_text()
     assert "3 of 6 attention heads" in card
     assert result.signatures["validation"] in card

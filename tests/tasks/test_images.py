@@ -77,7 +77,7 @@ def test_a_model_learns_colours(data: Path, tmp_path: Path, keep: int) -> None:
     output: Any = trainer.predict(task.evaluation_data(processor)["val"])
     assert task.scores(output, processor, "val") == {"accuracy": 1.0}
     assert task.predictions(output, processor, "val") == ["blue"] * 4 + ["red"] * 4
-    assert task.signature("val") == "data:data-val n:8"
+    assert task.signature("val") == "data:data-val"
 
 
 def test_pixels_kept_and_made_anew_are_the_same(data: Path, tmp_path: Path) -> None:

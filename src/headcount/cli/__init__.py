@@ -9,6 +9,7 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
 from headcount import __version__
+from headcount.cli.compare import compare
 from headcount.cli.demo import demo
 from headcount.cli.evaluate import evaluate
 from headcount.cli.heads import heads
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, heads, remove, demo):
+for command in (prune, evaluate, score, compare, heads, remove, demo):
     app.command()(command)
 
 

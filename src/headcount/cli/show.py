@@ -40,6 +40,7 @@ class Bars:
         )
         self.task: TaskID | None = None
         self.stage, self.total, self.began, self.told = "", 0, 0.0, 0.0
+        self.first: tuple[int, float] | None = None  # runs that were done when it all began
 
     def __enter__(self) -> Bars:
         with suppress(ImportError):  # its own bars would stand among ours
@@ -84,9 +85,26 @@ class Bars:
             )
             self.told = now
 
+    def overall(self, done: int, total: int, name: str) -> None:
+        """Of many runs so many are done, and this is the next."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = (done, now)
+        before, began = self.first
+        left = (
+            ""
+            if done == before
+            else f", about {_span((now - began) / (done - before) * (total - done))} left"
+        )
+        self.say(f"run {done + 1} of {total}: {name}{left}")
+
     def say(self, line: str) -> None:
         """A line above the bars."""
         self.bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
 
 
 def show_rows(

@@ -18,6 +18,7 @@ from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
 from headcount.runs.unfinished import UNFINISHED, discard, unfinished_folder
 from headcount.tasks.base import Processor, Task
+from headcount.tasks.registry import make_task
 
 SETTINGS, SCORES = "base_settings.json", "base_metrics.json"
 Scores = dict[str, dict[str, float]]
@@ -31,6 +32,17 @@ def base_settings(settings: RunSettings) -> dict[str, Any]:
     for later in ("pruning_epochs", "warm_start", "report_to", "log_every"):
         del everything["training"][later]
     return json.loads(json.dumps(everything))  # type: ignore[no-any-return]
+
+
+def fine_tune_base(settings: RunSettings, folder: Path, progress: Progress) -> Scores:
+    """Fine-tune the base model of these settings into a folder, unless it is there already."""
+    task = make_task(settings.task, settings.data_settings())
+    source = task.model_folder(settings.model)
+    processor = task.load_processor(source)
+    task.load_model(source, processor)  # a task has its labels in the order of the model's
+    progress.begin("preparing data")
+    sets = task.evaluation_data(processor)
+    return fine_tuned(settings, source, task, processor, sets, folder, progress)
 
 
 def fine_tuned(
@@ -64,9 +76,9 @@ def fine_tuned(
         unfinished_folder(folder, wanted, resume=True)
     state.wait_for_everyone()
     work = folder.with_name(f"{folder.name}{UNFINISHED}")
-    data = task.train_data(processor)
     set_seed(settings.seed)  # of a fresh output layer
     model = task.load_model(source, processor)
+    data = task.train_data(processor)
     arguments = training_arguments(
         settings.training, task, work, settings.training.epochs, settings.seed, len(data)
     )

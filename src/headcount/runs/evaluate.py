@@ -24,10 +24,12 @@ class Evaluation:
     Attributes:
         metrics: by name.
         predictions: one per example, in the order of the set.
+        gold: what they should be, where such a thing exists.
     """
 
     metrics: dict[str, float]
     predictions: Sequence[Prediction]
+    gold: Sequence[Prediction] | None
 
 
 def evaluate(
@@ -46,6 +48,7 @@ def evaluate(
         results[split] = Evaluation(
             task.scores(prediction, processor, split),
             task.predictions(prediction, processor, split),
+            task.gold(prediction, split),
         )
     return results
 

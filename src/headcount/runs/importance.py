@@ -6,9 +6,12 @@ import json
 import math
 from pathlib import Path
 
+import torch
+
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
-from headcount.pruners import Pruner
+from headcount.pruners import Ablation, Michel, Pruner
+from headcount.training.history import write_whole
 
 FILE = "importance.json"
 _FORMAT = "headcount importance 1"
@@ -23,6 +26,16 @@ def importances(pruner: Pruner) -> list[float]:
     return scores
 
 
+def rank_by(pruner: Pruner, scores: list[float]) -> None:
+    """Give a pruner that scores what was scored before, by flat index."""
+    heads = pruner.bound()
+    known = torch.tensor([scores[heads.indices[place]] for place in pruner.places])
+    if isinstance(pruner, Michel):
+        pruner.scores = known.double()
+    elif isinstance(pruner, Ablation):
+        pruner.lost = known.double()
+
+
 def save_importances(path: Path, method: str, mask: HeadMask, scores: list[float]) -> None:
     """Write a JSON file with one entry per head, in the order of the forward pass."""
     rows = [
@@ -35,7 +48,8 @@ def save_importances(path: Path, method: str, mask: HeadMask, scores: list[float
     ]
     text = ",\n    ".join(json.dumps(row) for row in rows)
     head = f'"format": "{_FORMAT}",\n  "method": "{method}"'
-    path.write_text(f'{{\n  {head},\n  "heads": [\n    {text}\n  ]\n}}\n', encoding="utf-8")
+    whole = f'{{\n  {head},\n  "heads": [\n    {text}\n  ]\n}}\n'
+    write_whole(path, lambda temporary: temporary.write_text(whole, encoding="utf-8"))
 
 
 def load_importances(path: Path) -> tuple[str, list[float]]:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
 from accelerate import PartialState
@@ -24,7 +25,7 @@ from headcount.runs.card import write_card
 from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
 from headcount.runs.evaluate import Evaluation, evaluate, largest_difference
 from headcount.runs.importance import FILE as IMPORTANCE
-from headcount.runs.importance import importances, save_importances
+from headcount.runs.importance import importances, load_importances, rank_by, save_importances
 from headcount.runs.measure import measure
 from headcount.runs.methods import Method, find_method
 from headcount.runs.progress import Progress, Silent
@@ -49,6 +50,8 @@ def prune(
     base: Path | None = None,
     resume: bool = False,
     speed: bool = True,
+    weights: bool = True,
+    ranking: Path | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Train, choose, cut, check and measure; write all of it into a folder.
@@ -62,9 +65,13 @@ def prune(
             from it; for the others it is what they are compared with.
         resume: go on with a run that was stopped.
         speed: measure it, beside the unpruned model.
+        weights: write the pruned model too, not only what is known about it.
+        ranking: an importance file for methods that score, instead of scoring; see `rank_heads`.
         progress: who wants to know.
     """
-    return _Run(settings, output, base, resume, speed, progress or Silent()).go()
+    run = _Run(settings, output, base, resume, speed, progress or Silent())
+    run.weights, run.ranking = weights, ranking
+    return run.go()
 
 
 class _Run:
@@ -81,6 +88,8 @@ class _Run:
         self.resume, self.speed, self.progress = resume, speed, progress
         self.work = output.with_name(f"{output.name}{UNFINISHED}")
         self.seconds: dict[str, float] = {}
+        self.weights = True
+        self.ranking: Path | None = None
         # Everything that can be wrong is looked at before anything is written.
         self.method: Method = find_method(settings.method)
         self.pruner: Pruner = self.method.make(settings.keep, settings.settings, settings.seed)
@@ -93,7 +102,8 @@ class _Run:
         model = self._load(self.source)
         self.pruner.bind(find_heads(model))  # a keep that is too large is told now
         trained = self.task.is_trained(model)
-        after = self.method.post_hoc or self.settings.training.warm_start
+        whole = isinstance(self.pruner, Unpruned) and self.base is not None
+        after = self.method.post_hoc or self.settings.training.warm_start or whole
         if after and not trained and self.base is None:
             raise HeadcountError(
                 f"{self._what()} needs a model that is fine-tuned for {self.task.name}, but "
@@ -150,7 +160,12 @@ class _Run:
 
     def _choose(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> SelectionHistory | None:
         common = (self.pruner, model, self.task, self.processor)
+        if isinstance(self.pruner, Unpruned) and self.base is not None:
+            return None  # the base model is the result
         if self.method.needs == "scoring":
+            if self.ranking is not None:
+                rank_by(self.pruner, load_importances(self.ranking)[1])
+                return None
             first = next(iter(sets))
             choose_by_scoring(
                 self.settings, *common, {first: sets[first]}, self.work, self.progress
@@ -223,8 +238,9 @@ class _Run:
     ) -> None:
         name = self.method.name
         with new_folder(self.output) as folder:
-            small.save_pretrained(folder)
-            self.processor.save_pretrained(folder)
+            if self.weights:
+                small.save_pretrained(folder)
+                self.processor.save_pretrained(folder)
             mask.save(folder / MASK)
             scores = importances(self.pruner)
             save_importances(folder / IMPORTANCE, name, mask, scores)
@@ -235,10 +251,14 @@ class _Run:
             predictions = folder / "predictions"
             predictions.mkdir()
             for split, evaluation in evaluations.items():
-                text = json.dumps(list(evaluation.predictions), ensure_ascii=False)
+                gold = evaluation.gold or ()
+                pairs = zip_longest(evaluation.predictions, gold)
+                rows = [{"prediction": said, "reference": right} for said, right in pairs]
+                text = json.dumps(rows, ensure_ascii=False)
                 (predictions / f"{split}.json").write_text(text + "\n", encoding="utf-8")
             text = json.dumps(self.settings.to_dict(), indent=2)
             (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
             result.save(folder)
-            auto_class = self.task.auto_class
-            write_card(folder, self.output.name, auto_class, self.settings, result)
+            if self.weights:
+                name = self.output.name
+                write_card(folder, name, self.task.auto_class, self.settings, result)

@@ -96,7 +96,8 @@ def fill(
     for name, value in values.items():
         key = (*at, str(name))
         if name not in names:
-            near = difflib.get_close_matches(str(name), names, n=1)
+            near = [known for known in sorted(names) if known.startswith(str(name))]
+            near = near or difflib.get_close_matches(str(name), names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(names))}"
             place = f" in {'.'.join(at)}" if at else ""
             raise recipe.error(key, f"there is no key {name}{place}; {hint}")
@@ -117,10 +118,9 @@ def _converted(hint: Any, value: Any, recipe: Recipe, key: Key) -> Any:
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None
-    for option in sorted(options, key=lambda o: o is float):  # 12 stays a count
-        converted = _as_type(option, value)
-        if converted is not None:
-            return converted
+    converted = _as_type(hint, value)
+    if converted is not None:
+        return converted
     said = [_SAID[typing.get_origin(o) or o] for o in options if o is not types.NoneType]
     expected = "a number" if float in options else " or ".join(said)
     raise recipe.error(key, f"{key[-1]} is {value!r}, expected {expected}")
@@ -134,6 +134,10 @@ _SAID: dict[Any, str] = {
 
 def _as_type(hint: Any, value: Any) -> Any:
     """The value in that type, or None."""
+    if isinstance(hint, types.UnionType):
+        options = sorted(typing.get_args(hint), key=lambda o: o is float)  # 12 stays a count
+        fitting = (_as_type(option, value) for option in options)
+        return next((converted for converted in fitting if converted is not None), None)
     origin = typing.get_origin(hint) or hint
     if origin is tuple:
         inner = typing.get_args(hint)[0]

@@ -31,7 +31,7 @@ class TrainingSettings:
         adam_beta2: of Adam; 0.98 in the papers' translation, 0.999 elsewhere.
         precision: fp32, bf16 or fp16.
         gradient_checkpointing: compute activations twice and keep fewer.
-        limit_train: use so many training examples, drawn with the seed.
+        limit_train: use so many training examples, the same whatever the seed.
         limit_eval: use so many examples of each evaluation set.
         max_length: longer inputs are cut, in tokens.
         log_every: steps between two logs; the selection history has one entry each.
@@ -119,7 +119,7 @@ class RunSettings:
             max_length=self.training.max_length,
             limit_train=self.training.limit_train,
             limit_eval=self.training.limit_eval,
-            seed=self.seed,
+            weights_seed=self.seed,
             cache=cache,
             **{name: getattr(self.examples, name) for name in asdict(self.examples)},
         )

@@ -37,7 +37,8 @@ class DataSettings:
         max_length: longer inputs are cut, in tokens.
         limit_train: use so many training examples, drawn with the seed; None for all.
         limit_eval: use so many examples of every evaluation set, drawn with the seed.
-        seed: of these draws, and of whatever a task draws besides.
+        seed: of these draws. Runs that are compared share it, whatever their own seeds are.
+        weights_seed: of the first weights of a model that is made from scratch.
         cache: where prepared data is kept from run to run.
         options: what only some tasks know: see each task.
     """
@@ -54,6 +55,7 @@ class DataSettings:
     limit_train: int | None = None
     limit_eval: int | None = None
     seed: int = 0
+    weights_seed: int = 0
     cache: Path | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -121,6 +123,10 @@ class Task(ABC):
     @abstractmethod
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
         """All metrics of an evaluation set, by name; the deciding one is among them."""
+
+    def gold(self, output: EvalPrediction, split: str) -> Sequence[Prediction] | None:
+        """What a prediction of each example should be, where such a thing exists."""
+        return None
 
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
         """Make of a batch's logits what `scores` needs, before they are gathered."""

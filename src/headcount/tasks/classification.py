@@ -137,6 +137,12 @@ class TextClassification(Task):
             return [float(value) for value in predicted]
         return [self.labels[self._order[place]] for place in predicted]
 
+    def gold(self, output: EvalPrediction, split: str) -> Sequence[Prediction]:
+        """The names of the labels, or the values."""
+        if not self.labels:
+            return [float(value) for value in np.asarray(output.label_ids).reshape(-1)]
+        return [self.labels[self._order[place]] for place in np.asarray(output.label_ids)]
+
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
         """All metrics of an evaluation set; the last one decides."""
         positive = self._order.index(self.positive) if "f1" in self.metrics else 1

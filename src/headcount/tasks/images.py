@@ -147,14 +147,18 @@ class ImageClassification(Task):
         """The names of the predicted labels."""
         return [self._names[int(place)] for place in self._predicted(output)]
 
+    def gold(self, output: EvalPrediction, split: str) -> Sequence[Prediction]:
+        """The names of the labels."""
+        return [self._names[int(place)] for place in np.asarray(output.label_ids)]
+
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
         """The share of images with the right label."""
         right = self._predicted(output) == np.asarray(output.label_ids)
         return {"accuracy": float(np.mean(right))}
 
     def signature(self, split: str) -> str:
-        """Data and how many images of it."""
-        return f"data:{Path(self.settings.data).name}-{split} n:{len(self._sets[split])}"
+        """The data."""
+        return f"data:{Path(self.settings.data).name}-{split}"
 
     def _predicted(self, output: EvalPrediction) -> Any:
         logits = output.predictions

@@ -156,7 +156,7 @@ class LanguageModelling(Task):
     def signature(self, split: str) -> str:
         """Data and what a token's context is."""
         size = self.options.block_size or f"<={self.settings.max_length}"
-        return f"data:{Path(self.settings.data).name}-{split} perplexity:per-token block:{size}"
+        return f"data:{Path(self.settings.data).name}-{split}|perplexity:per-token|block:{size}"
 
     def _tokens(self, split: str, processor: Processor) -> np.ndarray[Any, np.dtype[np.int64]]:
         def tokenise(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:

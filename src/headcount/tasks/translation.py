@@ -189,13 +189,17 @@ class Translation(Task):
             )
         return self._expected[split][1]
 
+    def gold(self, output: EvalPrediction, split: str) -> Sequence[str]:
+        """The references."""
+        return self.references(split)
+
     def signature(self, split: str) -> str:
         """Data, direction, search and sacrebleu's signature."""
         data, options = Path(self.settings.data).name, self.options
         direction = f"{self.settings.source}-{self.settings.target}"
         return (
-            f"data:{data}-{split} lang:{direction} n:{len(self._sets[split])} "
-            f"beam:{options.num_beams} lenpen:{options.length_penalty} {self.scorer.signature()}"
+            f"data:{data}-{split}|lang:{direction}|beam:{options.num_beams}"
+            f"|lenpen:{options.length_penalty}|{self.scorer.signature()}"
         )
 
     def training_lines(self) -> list[str]:
@@ -225,13 +229,13 @@ class Translation(Task):
 
     def _make(self, model: str) -> str:
         size = read_options(from_scratch.size_of(model), self._sizes, model)
-        recipe = [from_scratch.RECIPE, asdict(size), self.settings.seed]
+        recipe = [from_scratch.RECIPE, asdict(size), self.settings.weights_seed]
         key = json.dumps([recipe, self.training_lines()])
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
         path = cache_folder(self.settings) / f"{model.replace(':', '-')}-{digest}"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            lines, seed = self.training_lines(), self.settings.seed
+            lines, seed = self.training_lines(), self.settings.weights_seed
             from_scratch.new_encoder_decoder(lines, path, size, seed)
         return str(path)
 

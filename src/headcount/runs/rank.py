@@ -1,0 +1,39 @@
+"""Rank the heads of a fine-tuned model once, for pruning it to many numbers of heads."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from transformers import set_seed
+
+from headcount.heads.find import find_heads
+from headcount.runs.choose import choose_by_scoring
+from headcount.runs.importance import importances, save_importances
+from headcount.runs.methods import find_method
+from headcount.runs.progress import Progress
+from headcount.runs.settings import RunSettings
+from headcount.tasks.registry import make_task
+
+
+def rank_heads(settings: RunSettings, source: str, path: Path, progress: Progress) -> None:
+    """Write the importances that a method which scores finds on its way down to `keep` heads.
+
+    Args:
+        settings: of a run with such a method.
+        source: the fine-tuned model.
+        path: the importance file.
+        progress: who wants to know.
+    """
+    pruner = find_method(settings.method).make(settings.keep, settings.settings, settings.seed)
+    task = make_task(settings.task, settings.data_settings())
+    processor = task.load_processor(source)
+    set_seed(settings.seed)
+    model = task.load_model(source, processor)
+    pruner.bind(find_heads(model))
+    name, data = next(iter(task.evaluation_data(processor).items()))
+    with tempfile.TemporaryDirectory() as scratch:
+        choose_by_scoring(
+            settings, pruner, model, task, processor, {name: data}, Path(scratch), progress
+        )
+    save_importances(path, settings.method, pruner.mask(), importances(pruner))

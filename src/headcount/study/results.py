@@ -1,0 +1,70 @@
+"""The results of a study as one table."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headcount.errors import HeadcountError
+from headcount.runs.result import FILE as RESULT
+from headcount.runs.result import RunResult
+from headcount.training.history import write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE = "results.csv"
+COLUMNS = (
+    "model", "task", "method", "keep", "seed", "split", "metric", "value", "heads", "parameters",
+    "seconds", "signature",
+)  # fmt: skip
+
+
+def write_results(folder: Path) -> Path:
+    """Write `results.csv` from the runs that are finished, one row per run and evaluation set."""
+    rows = []
+    for run in sorted(folder.glob(f"runs/*/{RESULT}")):
+        result = RunResult.load(run.parent)
+        settings = json.loads((run.parent / "settings.json").read_text(encoding="utf-8"))
+        for split, scores in result.scores.items():
+            rows.append(
+                {
+                    "model": Path(settings["model"]).name,
+                    "task": settings["task"],
+                    "method": result.method,
+                    "keep": settings["keep"],
+                    "seed": settings["seed"],
+                    "split": split,
+                    "metric": result.metric,
+                    "value": scores[result.metric],
+                    "heads": int(result.heads.after),
+                    "parameters": int(result.parameters.after),
+                    "seconds": round(sum(result.seconds.values()), 1),
+                    "signature": result.signatures[split],
+                }
+            )
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            table.writeheader()
+            table.writerows(rows)
+
+    write_whole(folder / FILE, write)
+    return folder / FILE
+
+
+def load_study(folder: str | Path) -> pd.DataFrame:
+    """The results of a study as a table of pandas.
+
+    Args:
+        folder: what `headcount compare` wrote.
+    """
+    import pandas as pd
+
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise HeadcountError(f"{folder} has no {FILE}; give the output of headcount compare")
+    return pd.read_csv(path)
