@@ -38,7 +38,7 @@ def draw_head_map(
         for head in range(born):
             kept = flat in mask.kept
             grid[row, head] = float(kept) if importance is None else importance[flat]
-            if kept:
+            if kept and len(mask) < mask.born:
                 axes.add_patch(
                     Rectangle((head - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=FRAME)
                 )
@@ -52,7 +52,8 @@ def draw_head_map(
     axes.set_xticks(range(width))
     axes.set_yticks(range(len(blocks)), [name for name, _ in blocks])
     axes.tick_params(length=0, labelsize=8)
-    axes.set_title(title, loc="left", fontsize=10)
+    framed = importance is not None and len(mask) < mask.born
+    axes.set_title(f"{title} (kept: framed)" if framed else title, loc="left", fontsize=10)
     for side in axes.spines.values():
         side.set_visible(False)
     figure.savefig(path, dpi=160)

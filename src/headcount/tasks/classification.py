@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -226,3 +227,7 @@ class Classification(TextClassification):
         metrics = ("macro_f1", "matthews_correlation", "accuracy")
         labels = settings.labels or label_names(train)
         super().__init__(settings, train, evaluation, labels, metrics)
+
+    def signature(self, split: str) -> str:
+        """The data by the name of its folder or file."""
+        return f"data:{Path(self.settings.data).name}-{split}"
