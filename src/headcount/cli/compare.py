@@ -15,20 +15,34 @@ from headcount.errors import HeadcountError
 def compare(
     study: Annotated[Path, typer.Argument(help="A study file (YAML).")],
     output: Annotated[Path, typer.Option(help="Folder of the study; one that exists goes on.")],
+    on: Annotated[str | None, typer.Option(help="ray sends the runs to a Ray cluster.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster; without it, Ray on this machine.")
+    ] = None,
+    cpus: Annotated[float, typer.Option(help="That a run needs of a cluster.")] = 1.0,
+    gpus: Annotated[float, typer.Option(help="That a run needs of a cluster.")] = 0.0,
 ) -> None:
     """Run every method, number of heads and seed of a study, once each, and collect the results.
 
+    Several processes may work on one study at a time.
+
     Example: headcount compare study.yaml --output study
     """
+    if on not in (None, "ray"):
+        raise HeadcountError(f"cannot run on {on}; give --on ray, or nothing for this machine")
     from headcount.runs.result import shown
     from headcount.study.plan import StudySettings
+    from headcount.study.ray import run_on_ray
     from headcount.study.results import load_study
     from headcount.study.run import run_study
 
     settings = StudySettings.read(study)
     console = Console()
     with Bars(console) as bars:
-        failed = run_study(settings, output, bars, bars.overall)
+        if on == "ray":
+            failed = run_on_ray(settings, output, address, cpus, gpus, bars.finished)
+        else:
+            failed = run_study(settings, output, bars, bars.overall)
     results = load_study(output)
     rows = [
         (str(row.method), f"{row.heads}", f"{row.seed}", str(row.split),

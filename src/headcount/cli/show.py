@@ -98,6 +98,10 @@ class Bars:
         )
         self.say(f"run {done + 1} of {total}: {name}{left}")
 
+    def finished(self, done: int, total: int, name: str) -> None:
+        """Of many runs so many are done, and this was the last."""
+        self.say(f"{done} of {total} runs done: {name}")
+
     def say(self, line: str) -> None:
         """A line above the bars."""
         self.bars.console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,97 @@
+"""Run a study on a Ray cluster: each run is a task of its own, with retries.
+
+The study's folder must be the same for all machines. Locks and results work as with several
+processes on one machine, so a run that Ray starts twice is done once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import HeadcountError
+from headcount.runs.progress import Silent
+from headcount.study.plan import StudySettings
+from headcount.study.results import write_results
+from headcount.study.run import Places, do_run, is_done, open_study
+
+RETRIES = 3  # of a run whose worker died
+
+
+def run_on_ray(
+    study: StudySettings,
+    folder: Path,
+    address: str | None = None,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    told: Callable[[int, int, str], None] | None = None,
+) -> dict[str, str]:
+    """Send every run that has no result yet to Ray, and wait for all.
+
+    Args:
+        study: what to compare.
+        folder: of the study, reachable from every machine.
+        address: of the cluster; None starts Ray on this machine.
+        cpus: that each run needs.
+        gpus: that each run needs.
+        told: called with the number of finished runs, of all runs, and the last one's name.
+
+    Returns:
+        Why runs failed, by their names.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise HeadcountError(
+            "Ray is not installed; run: pip install 'headcount[ray]', or leave out --on ray"
+        ) from None
+    places = open_study(study, folder.absolute())
+    names = [name for name, _ in study.runs()]
+    started = not ray.is_initialized()
+    if started:
+        try:
+            ray.init(address=address, log_to_driver=False, configure_logging=False)
+        except (ConnectionError, ValueError) as error:
+            raise HeadcountError(
+                f"there is no Ray cluster at {address}: {error}; give the address of one that runs"
+            ) from error
+    try:
+        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(_run_one)
+        pending = {
+            remote.remote(study, places.folder, name): name
+            for name in names
+            if not is_done(places, name)
+        }
+        failed: dict[str, str] = {}
+        while pending:
+            (reference,), _ = ray.wait(list(pending), num_returns=1)
+            name = pending.pop(reference)
+            try:
+                reason = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                reason = f"its worker was lost: {str(error).splitlines()[0]}"
+            if reason:
+                failed[name] = reason
+            write_results(places.folder)
+            if told is not None:
+                told(len(names) - len(pending), len(names), name)
+        write_results(places.folder)
+        return failed
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _run_one(study: Any, folder: Path, name: str) -> str:
+    """Do one run; returns why it failed, or nothing."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    settings = dict(study.runs())[name]
+    try:
+        do_run(study, Places(folder), name, settings, Silent())
+    except HeadcountError as error:
+        return str(error)
+    return "" if is_done(Places(folder), name) else "another process is at it"
