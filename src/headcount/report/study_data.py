@@ -182,9 +182,8 @@ def read_study(folder: str | Path) -> StudyData:
         math.nan if not name or runs[name].penalty is None else runs[name].penalty
         for name in results["run"]
     ]
-    for name in runs:
-        if name not in set(results["run"]):
-            problems.append(f"run {name} is finished but has no row in {RESULTS}")
+    for name in sorted(runs.keys() - set(results["run"])):
+        problems.append(f"run {name} is finished but has no row in {RESULTS}")
     for row in results[results["run"] == ""].itertuples():
         problems.append(f"no readable run belongs to the result {row.signature} on {row.split}")
     problems += _gaps(results)

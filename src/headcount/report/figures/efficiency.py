@@ -10,8 +10,11 @@ from matplotlib.figure import Figure
 from headcount.report.figures.style import GREY, axis_label, dress, legend, look, new_figure, unit
 from headcount.report.study_data import UNPRUNED, Comparison, StudyData
 
-_SHRINKAGE = "shrinkage, % of parameters"
-_SPEED = "speed-up, % more examples per second"
+# By column: what stands above the panel and beside it.
+_PANELS = {
+    "speed": ("Examples per second", "speed-up, %"),
+    "shrinkage": ("Number of parameters", "shrinkage, %"),
+}
 
 
 def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str:
@@ -24,22 +27,22 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
         return "no readable run says how fast and how large its model is"
     figure = new_figure(8.4, 3.4)
     panels = figure.subplots(1, 2)
-    for axes, column, label in zip(
-        panels, ("speed", "shrinkage"), (_SPEED, _SHRINKAGE), strict=True
-    ):
+    for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
         of = gains.dropna(subset=[column])
         means = of.groupby("heads")[column].agg(["mean", "std"])
-        dress(axes, label.split(",")[0], "kept heads", label)
+        dress(axes, above, "kept heads", beside)
         if means.empty:
             _say_empty(axes, "speed was not measured")
             continue
-        axes.plot(of["heads"], of[column], ".", color="#9a9a9a", markersize=4, label="each run")
-        style: dict[str, Any] = look("joint-dsp")
+        colour = look("joint-dsp")["color"]
         axes.errorbar(
-            means.index, means["mean"], yerr=means["std"].fillna(0.0), linewidth=1.5, capsize=2,
-            label="mean ± standard deviation", **style,
+            means.index, means["mean"], yerr=means["std"].fillna(0.0), linewidth=1.5, capsize=3,
+            color=colour, label="mean ± standard deviation",
         )  # fmt: skip
-    figure.suptitle(f"{comparison.model}, {comparison.task}", x=0.01, ha="left", fontsize=10)
+        axes.plot(of["heads"], of[column], "o", color=GREY, markersize=2.5, label="each run")
+    figure.suptitle(
+        f"{comparison.model}, {comparison.task}: gain by heads", x=0.01, ha="left", fontsize=10
+    )
     legend(figure, panels[1])
     return figure
 
@@ -51,11 +54,9 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
         return "no readable run says how fast and how large its model is"
     figure = new_figure(8.4, 3.6)
     panels = figure.subplots(1, 2)
-    for axes, column, label in zip(
-        panels, ("speed", "shrinkage"), (_SPEED, _SHRINKAGE), strict=True
-    ):
+    for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
         of = gains.dropna(subset=[column])
-        dress(axes, label.split(",")[0], axis_label(comparison.metric), label)
+        dress(axes, above, axis_label(comparison.metric), beside)
         if of.empty:
             _say_empty(axes, "speed was not measured")
         for method in comparison.methods:
@@ -66,7 +67,7 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
         if not comparison.unpruned.empty:
             level = unit(comparison.metric) * comparison.unpruned["value"].mean()
             axes.axvline(level, color=GREY, linewidth=1.2, linestyle=(0, (6, 2)), label="unpruned")
-    figure.suptitle(comparison.title, x=0.01, ha="left", fontsize=10)
+    figure.suptitle(f"{comparison.title}: gain by what it costs", x=0.01, ha="left", fontsize=10)
     legend(figure, panels[1])
     return figure
 

@@ -26,7 +26,8 @@ def draw_penalty(comparison: Comparison) -> Figure | str:
             of["penalty"], of["heads"], label="each run", alpha=0.6,
             **{**style, "linestyle": "none"},
         )  # fmt: skip
-    dress(axes, f"{comparison.model}, {comparison.task}", "price λ per head", "kept heads")
+    title = f"{comparison.model}, {comparison.task}: heads left by a price"
+    dress(axes, title, "price λ per head", "kept heads")
     if (rows["penalty"] > 0).all() and rows["penalty"].nunique() > 1:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)

@@ -74,6 +74,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     written = []
     settings: Any = {"svg.hashsalt": "headcount", "svg.fonttype": "none", "pdf.fonttype": 42}
     with mpl.rc_context(settings):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, not once per format
         for ending in FORMATS:
             path = stem.with_name(f"{stem.name}.{ending}")
             date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
