@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ class Writer:
 
     def __init__(self, folder: Path, metric: str = "accuracy", layout: Any = LAYOUT) -> None:
         self.folder, self.metric, self.layout = folder, metric, layout
+        self.splits: Sequence[str] = SPLITS
         self.rows: list[dict[str, Any]] = []
 
     def run(
@@ -117,8 +119,9 @@ def answers(right: int, of: int = EXAMPLES) -> list[dict[str, str]]:
     return rows
 
 
-def write_study(folder: Path, seeds: int = 3) -> Path:
+def write_study(folder: Path, seeds: int = 3, splits: Sequence[str] = SPLITS) -> Path:
     writer = Writer(folder)
+    writer.splits = splits
     for seed in range(seeds):
         for method, by_heads in RIGHT.items():
             for keep, right in by_heads.items():
@@ -135,7 +138,7 @@ def write_study(folder: Path, seeds: int = 3) -> Path:
 def _write(
     writer: Writer, method: str, keep: int | None, seed: int, right: int, **more: Any
 ) -> None:
-    count = {SPLITS[0]: right, SPLITS[1]: right - 2}
+    count = {split: right - 2 * place for place, split in enumerate(writer.splits)}
     writer.run(
         method,
         keep,

@@ -14,20 +14,20 @@ from headcount.report.study_data import read_study
 from headcount.report.write import Report, write_report
 
 from ..cli.conftest import headcount  # noqa: F401
-from .synthetic import SPLITS, Writer, answers
+from .synthetic import SPLITS, Writer, answers, write_study
 
 FIGURES = {
-    *(f"{name}-{split}" for name in ("metric", "metric-few-heads", "gain-by-metric")
-      for split in SPLITS),
-    "heads-by-lambda", "gain-by-heads", "training-dynamics",
-    *(f"layers-{method}" for method in ("joint-dsp", "ste", "michel", "hard-concrete")),
+    "metric-matched", "metric-few-heads-matched", "gain-by-metric-matched", "heads-by-lambda",
+    "gain-by-heads", "training-dynamics", "layers-joint-dsp", "layers-ste", "layers-michel",
+    "layers-hard-concrete",
 }  # fmt: skip
 STARTS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
 
 @pytest.fixture(scope="module")
-def report(written_study: Path) -> Report:
-    return write_report(written_study)
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("report")
+    return write_report(write_study(folder, seeds=2, splits=SPLITS[:1]))
 
 
 def test_every_figure_is_there_in_three_formats(report: Report) -> None:
@@ -42,7 +42,7 @@ def test_every_figure_is_there_in_three_formats(report: Report) -> None:
 
 def test_tables_are_there_in_three_formats(report: Report) -> None:
     tables = {path.name for path in report.written if path.parent.name == "tables"}
-    assert tables == {f"{split}.{ending}" for split in SPLITS for ending in ("md", "tex", "csv")}
+    assert tables == {"matched.md", "matched.tex", "matched.csv"}
 
 
 def test_the_same_figure_gives_the_same_files(written_study: Path, tmp_path: Path) -> None:
@@ -109,13 +109,22 @@ def test_one_number_of_heads_leaves_figures_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_format")
-def test_command(headcount: Any, study_folder: Path, tmp_path: Path) -> None:  # noqa: F811
-    (study_folder / "runs" / "ste-12-seed1" / "metrics.json").unlink()
-    done = headcount("report", study_folder)
+def test_command(headcount: Any, tmp_path: Path) -> None:  # noqa: F811
+    writer = Writer(tmp_path)
+    for split, right in (("dev", 150), ("test", 140)):
+        writer.run("unpruned", None, right, {split: answers(right)}, {split: right / 200})
+        for keep in (24, 12):
+            count = right + keep - 36
+            writer.run("ste", keep, right, {split: answers(count)}, {split: count / 200})
+    writer.finish()
+    (tmp_path / "runs" / "ste-12-seed140" / "metrics.json").unlink()
+    done = headcount("report", tmp_path)
     assert done.code == 0, done.err
-    assert "78.50 ± 0.50*" in done.out and "Unpruned, 48 heads" in done.out
-    assert "note: run ste-12-seed1 is missing or broken" in done.out
+    assert "69.00*" in done.out and "Unpruned, 48 heads: 75.00 (1 seed)" in done.out
+    assert "note: run ste-12-seed140 is missing or broken" in done.out
     assert "files are in" in done.out
+    tables = {path.name for path in (tmp_path / "report" / "tables").glob("*.md")}
+    assert tables == {"dev.md", "test.md"}
     refused = headcount("report", tmp_path / "nowhere")
     assert refused.code == 2
     assert "is no study" in refused.err

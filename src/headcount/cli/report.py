@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli.show import show_rows
+from headcount.errors import HeadcountError
 
 
 def report(
@@ -19,9 +20,15 @@ def report(
     Example: headcount report study
     """
     console = Console()
-    from headcount.report.table_text import aside, to_terminal
-    from headcount.report.tables import label, legend
-    from headcount.report.write import FOLDER, write_report
+    try:
+        from headcount.report.table_text import aside, to_terminal
+        from headcount.report.tables import label, legend
+        from headcount.report.write import FOLDER, write_report
+    except ModuleNotFoundError as error:
+        raise HeadcountError(
+            f"a report needs the package {error.name}, which is not installed; "
+            "run: pip install 'headcount[tasks]'"
+        ) from error
 
     done = write_report(study)
     for table in done.tables:

@@ -75,6 +75,9 @@ def compare(
 def mcnemar(first: Array, second: Array) -> Significance:
     """McNemar's test on which answers are right; seeds are pooled.
 
+    Pooling counts the answers of several seeds to one example as independent. They are not quite,
+    so that with several seeds the p-value is on the small side.
+
     Args:
         first: whether each answer of one system is right.
         second: likewise, of the other system.

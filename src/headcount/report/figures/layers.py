@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from headcount.heads.mask import HeadMask
 from headcount.report.figures.style import new_figure
 from headcount.report.study_data import Comparison, StudyData
 
-_MOST_WRITTEN = 16  # columns, beyond which the numbers in the cells would not be legible
+_MOST_WRITTEN = 24  # columns, beyond which the numbers in the cells would not be legible
 
 
 def draw_layers(study: StudyData, comparison: Comparison, method: str) -> Figure | str:
@@ -59,8 +60,10 @@ def draw_layers(study: StudyData, comparison: Comparison, method: str) -> Figure
                 axes.text(x, y, _short(value), ha="center", va="center", fontsize=7, color=colour)
     panels[-1].set_xticks(range(len(counts)), [str(k) for k in counts])
     panels[-1].set_xlabel("kept heads", fontsize=9)
-    figure.suptitle(f"{comparison.model}, {comparison.task}: {method}", fontsize=10)
-    bar = figure.colorbar(image, ax=list(panels), fraction=0.06)
+    figure.suptitle(
+        f"{comparison.model}, {comparison.task}: heads that {method} keeps", fontsize=10
+    )
+    bar = figure.colorbar(image, ax=list(panels), fraction=0.06, ticks=MaxNLocator(integer=True))
     bar.set_label("kept heads per layer", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     return figure
