@@ -86,9 +86,9 @@ def test_bootstrap_of_values_and_losses() -> None:
     good, bad = truth + 0.1 * draw.normal(size=200), draw.normal(size=200)
     sides = [[said(list(map(float, side)), list(map(float, truth)))] for side in (good, bad)]
     assert compare("combined", *sides).p_value < 0.01
-    assert compare(
-        "perplexity", *([said([*map(float, s)], [None] * 200)] for s in (good, good + 1))
-    )
+    losses = [[said([*map(float, side)], [None] * 200)] for side in (good, good + 0.5)]
+    assert compare("perplexity", *losses).p_value < 0.01
+    assert compare("perplexity", losses[0], losses[0]).p_value == 1.0
 
 
 def test_translations_are_compared_by_sacrebleu() -> None:
