@@ -15,6 +15,7 @@ from headcount.cli.evaluate import evaluate
 from headcount.cli.heads import heads
 from headcount.cli.prune import prune
 from headcount.cli.remove import remove
+from headcount.cli.report import report
 from headcount.cli.score import score
 from headcount.errors import HeadcountError, Stopped
 
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, compare, heads, remove, demo):
+for command in (prune, evaluate, score, compare, report, heads, remove, demo):
     app.command()(command)
 
 

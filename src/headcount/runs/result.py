@@ -18,10 +18,14 @@ _FORMAT = "headcount run 1"
 _PLAIN = ("bleu", "chrf", "perplexity", "loss")
 
 
+def in_percent(metric: str) -> bool:
+    """Whether a metric is shown in percent: accuracies and correlations are, as in papers."""
+    return not any(metric.lower().startswith(name) for name in _PLAIN)
+
+
 def shown(metric: str, value: float) -> str:
-    """A value of a metric for a person: accuracies and correlations in percent, as papers do."""
-    plain = any(metric.lower().startswith(name) for name in _PLAIN)
-    return f"{value:.2f}" if plain else f"{100 * value:.1f} %"
+    """A value of a metric for a person."""
+    return f"{100 * value:.1f} %" if in_percent(metric) else f"{value:.2f}"
 
 
 @dataclass(frozen=True)

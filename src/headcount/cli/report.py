@@ -1,0 +1,48 @@
+"""`headcount report`: the tables and figures of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headcount.cli.show import show_rows
+from headcount.errors import HeadcountError
+
+
+def report(
+    study: Annotated[Path, typer.Argument(help="The output folder of headcount compare.")],
+) -> None:
+    """Write tables and figures of a study into its folder, and say what is missing.
+
+    Example: headcount report study
+    """
+    console = Console()
+    try:
+        from headcount.report.table_text import aside, to_terminal
+        from headcount.report.tables import label, legend
+        from headcount.report.write import FOLDER, write_report
+    except ModuleNotFoundError as error:
+        raise HeadcountError(
+            f"a report needs the package {error.name}, which is not installed; "
+            "run: pip install 'headcount[tasks]'"
+        ) from error
+
+    done = write_report(study)
+    for table in done.tables:
+        if table.rows:
+            show_rows(console, f"{label(table)}: {table.title}", *to_terminal(table))
+            signs = legend(table, "* best of the row")
+            console.print(signs, highlight=False, markup=False, style="dim")
+        for line in aside(table):
+            console.print(line, highlight=False, markup=False)
+    for note in done.notes:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{len(done.written)} files are in {study / FOLDER}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )

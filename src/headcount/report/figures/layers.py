@@ -1,0 +1,73 @@
+"""Where the kept heads are: how many in each layer, by kind of attention."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from headcount.heads.mask import HeadMask
+from headcount.report.figures.style import new_figure
+from headcount.report.study_data import Comparison, StudyData
+
+_MOST_WRITTEN = 24  # columns, beyond which the numbers in the cells would not be legible
+
+
+def draw_layers(study: StudyData, comparison: Comparison, method: str) -> Figure | str:
+    """Layers down, numbers of heads across; the darker, the more heads are kept there.
+
+    Args:
+        study: with the masks.
+        comparison: of which model and task.
+        method: of which the runs are; seeds are averaged.
+    """
+    masks: dict[int, list[HeadMask]] = {}
+    for row in comparison.rows[comparison.rows["method"] == method].itertuples():
+        run = study.runs.get(str(row.run))
+        if run is not None and run.mask is not None:
+            masks.setdefault(len(run.mask), []).append(run.mask)
+    if not masks:
+        return f"no readable mask of {method}"
+    counts = sorted(masks)
+    layout = masks[counts[0]][0].layout
+    kinds: dict[str, list[int]] = {}
+    for place, (name, _) in enumerate(layout):
+        kinds.setdefault(name.rpartition(".")[0], []).append(place)
+    grid = np.array(
+        [
+            np.mean([[m.counts()[name] for name, _ in layout] for m in masks[k]], axis=0)
+            for k in counts
+        ]
+    ).T
+    most = max(born for _, born in layout)
+    figure = new_figure(
+        max(4.2, 0.42 * len(counts) + 1.9), 0.26 * len(layout) + 0.5 * len(kinds) + 1.0
+    )
+    panels = figure.subplots(
+        len(kinds), 1, sharex=True, squeeze=False,
+        height_ratios=[len(places) for places in kinds.values()],
+    )[:, 0]  # fmt: skip
+    for axes, (kind, places) in zip(panels, kinds.items(), strict=True):
+        part = grid[places]
+        image = axes.imshow(part, cmap="Blues", vmin=0, vmax=most, aspect="auto")
+        axes.set_yticks(range(len(places)), [layout[p][0].rpartition(".")[2] for p in places])
+        axes.set_ylabel(f"{kind} layer", fontsize=9)
+        axes.tick_params(length=0, labelsize=8)
+        axes.spines[:].set_visible(False)
+        if len(counts) <= _MOST_WRITTEN:
+            for (y, x), value in np.ndenumerate(part):
+                colour = "white" if value > 0.6 * most else "black"
+                axes.text(x, y, _short(value), ha="center", va="center", fontsize=7, color=colour)
+    panels[-1].set_xticks(range(len(counts)), [str(k) for k in counts])
+    panels[-1].set_xlabel("kept heads", fontsize=9)
+    figure.suptitle(
+        f"{comparison.model}, {comparison.task}: heads that {method} keeps", fontsize=10
+    )
+    bar = figure.colorbar(image, ax=list(panels), fraction=0.06, ticks=MaxNLocator(integer=True))
+    bar.set_label("kept heads per layer", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    return figure
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value == round(value) else f"{value:.1f}"

@@ -1,0 +1,84 @@
+"""What all figures share: colours and markers of the methods, sizes, and how they are saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from headcount.runs.methods import METHODS
+from headcount.runs.result import in_percent
+
+FORMATS = ("svg", "pdf", "png")
+GREY = "#555555"
+# The colours of Okabe and Ito, without yellow, which is lost on white: the colour-blind tell them
+# apart. Markers and dashes tell methods apart in grey.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_SIZE = 9.0  # points; still legible when the figure is set at half its width
+
+
+def look(method: str) -> dict[str, object]:
+    """Colour, marker and dashes of a method, the same in all figures."""
+    known = list(METHODS)
+    place = known.index(method) if method in known else sum(map(ord, method))
+    n = place % len(_COLOURS)
+    return {"color": _COLOURS[n], "marker": _MARKERS[n], "linestyle": _DASHES[n], "markersize": 5}
+
+
+def new_figure(width: float = 5.2, height: float = 3.6) -> Figure:
+    """An empty figure in inches that no window shows."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def dress(axes: Axes, title: str, x: str, y: str) -> None:
+    """Title, labels and a quiet frame."""
+    axes.set_title(title, loc="left", fontsize=_SIZE + 1)
+    axes.set_xlabel(x, fontsize=_SIZE + 1)
+    axes.set_ylabel(y, fontsize=_SIZE + 1)
+    axes.tick_params(labelsize=_SIZE)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e3e3e3", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Below the figure, where it hides no point."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = min(3, len(labels))
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=_SIZE
+    )
+
+
+def unit(metric: str) -> float:
+    """What a value of a metric is multiplied with to be shown."""
+    return 100.0 if in_percent(metric) else 1.0
+
+
+def axis_label(metric: str) -> str:
+    """The metric with its unit."""
+    name = {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric.replace("_", " "))
+    return f"{name}, %" if in_percent(metric) else name
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure in every format; the same figure gives the same files."""
+    written = []
+    settings: Any = {"svg.hashsalt": "headcount", "svg.fonttype": "none", "pdf.fonttype": 42}
+    with mpl.rc_context(settings):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, not once per format
+        for ending in FORMATS:
+            path = stem.with_name(f"{stem.name}.{ending}")
+            date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
+            figure.savefig(path, dpi=200, metadata=date)
+            written.append(path)
+    return written

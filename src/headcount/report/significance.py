@@ -1,0 +1,235 @@
+"""Is one method better than another, or is it chance? Paired tests from the predictions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.significance import PairedTest
+from scipy.stats import binomtest, chi2
+
+from headcount.errors import HeadcountError
+from headcount.report import resampling
+from headcount.report.resampling import Array, Score
+from headcount.report.study_data import Predictions
+
+LEVEL = 0.05
+RESAMPLES = 1000
+_EXACT = 1000  # up to so many differing examples, the binomial is summed
+_AT_ONCE = 4_000_000  # numbers that a batch of resamples may hold
+_LOSSES = ("perplexity", "loss")
+_OF_VALUES: dict[str, Score] = {
+    "pearson": resampling.pearson,
+    "spearman": resampling.spearman,
+    "combined": lambda p, r: (resampling.pearson(p, r) + resampling.spearman(p, r)) / 2,
+    **dict.fromkeys(_LOSSES, resampling.mean),
+}
+
+
+@dataclass(frozen=True)
+class Significance:
+    """The outcome of a test.
+
+    Attributes:
+        p_value: two-sided.
+        test: its name.
+        n: pairs of answers that it saw.
+    """
+
+    p_value: float
+    test: str
+    n: int
+
+
+def compare(
+    metric: str,
+    first: Sequence[Predictions],
+    second: Sequence[Predictions],
+    signature: str = "",
+    positive: str | None = None,
+) -> Significance:
+    """Test whether two systems differ, from their answers to the same examples.
+
+    Args:
+        metric: the one that they are compared by.
+        first: of one system, one per seed.
+        second: of the other, for the same seeds in the same order.
+        signature: of a BLEU; its tokenizer and case are used.
+        positive: the label that an F1 is of.
+    """
+    _refuse_unpaired(first, second)
+    if metric.startswith("accuracy"):
+        right = [_right(side) for side in (first, second)]
+        return mcnemar(right[0], right[1])
+    if metric.startswith(("bleu", "chrf")):
+        return paired_translation(metric, first, second, signature)
+    return paired_bootstrap(metric, first, second, positive)
+
+
+def mcnemar(first: Array, second: Array) -> Significance:
+    """McNemar's test on which answers are right; seeds are pooled.
+
+    Pooling counts the answers of several seeds to one example as independent. They are not quite,
+    so that with several seeds the p-value is on the small side.
+
+    Args:
+        first: whether each answer of one system is right.
+        second: likewise, of the other system.
+    """
+    gained = int(np.sum(~first & second))
+    lost = int(np.sum(first & ~second))
+    differing = gained + lost
+    if differing == 0:
+        return Significance(1.0, "McNemar, exact", len(first))
+    if differing <= _EXACT:
+        p = float(binomtest(min(gained, lost), differing, 0.5).pvalue)
+        return Significance(p, "McNemar, exact", len(first))
+    statistic = max(abs(gained - lost) - 1, 0) ** 2 / differing
+    return Significance(float(chi2.sf(statistic, 1)), "McNemar, chi-squared", len(first))
+
+
+def paired_bootstrap(
+    metric: str,
+    first: Sequence[Predictions],
+    second: Sequence[Predictions],
+    positive: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Significance:
+    """Resample the examples, the same for both systems and all seeds.
+
+    Args:
+        metric: F1, Matthews, a correlation, GLUE's mean of two, or a loss.
+        first: of one system, one per seed.
+        second: of the other, likewise.
+        positive: the label that an F1 is of.
+        resamples: how many.
+        seed: of the draws.
+    """
+    score, sides, references = _prepared(metric, first, second, positive)
+    n = len(references)
+    generator = np.random.default_rng(seed)
+    whole = _difference(score, sides, references, np.arange(n)[None])[0]
+    batch = max(1, _AT_ONCE // n)
+    drawn = []
+    for start in range(0, resamples, batch):
+        rows = generator.integers(0, n, (min(batch, resamples - start), n))
+        drawn.append(_difference(score, sides, references, rows))
+    # Around the difference that was found, chance moves as far as it would around none.
+    beyond = np.abs(np.concatenate(drawn) - whole) >= abs(whole)
+    p = (1 + int(beyond.sum())) / (1 + resamples)
+    return Significance(min(p, 1.0), "paired bootstrap", n * len(first))
+
+
+def paired_translation(
+    metric: str, first: Sequence[Predictions], second: Sequence[Predictions], signature: str
+) -> Significance:
+    """The paired bootstrap of sacrebleu; seeds are pooled."""
+    systems = [[str(t) for part in side for t in part.predicted] for side in (first, second)]
+    references = [str(text) for part in first for text in part.references]
+    scorer = CHRF() if metric.startswith("chrf") else _bleu(metric, signature)
+    n = len(references)
+    if systems[0] == systems[1]:
+        return Significance(1.0, "paired bootstrap of sacrebleu", n)
+    test = PairedTest(
+        [("first", systems[0]), ("second", systems[1])],
+        {"score": scorer},
+        [references],
+        test_type="bs",
+        # It holds all resamples at once.
+        n_samples=max(200, min(RESAMPLES, 10_000_000 // n)),
+    )
+    _, scores = test()
+    results: list[Any] = next(found for name, found in scores.items() if name != "System")
+    return Significance(float(results[1].p_value), "paired bootstrap of sacrebleu", n)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, raised by Holm's method, in their order."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    raised = [0.0] * len(p_values)
+    highest = 0.0
+    for place, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(order) - place) * p_values[i]))
+        raised[i] = highest
+    return raised
+
+
+def _right(side: Sequence[Predictions]) -> Array:
+    return np.array(
+        [
+            str(predicted) == str(reference)
+            for part in side
+            for predicted, reference in zip(part.predicted, part.references, strict=True)
+        ],
+        dtype=bool,
+    )
+
+
+def _refuse_unpaired(first: Sequence[Predictions], second: Sequence[Predictions]) -> None:
+    if not first or len(first) != len(second):
+        raise HeadcountError("two methods have no seed in common; run both with the same seeds")
+    for a, b in zip(first, second, strict=True):
+        if not len(a) or a.references != b.references:
+            raise HeadcountError(
+                f"two runs answered different examples ({len(a)} and {len(b)}); compare runs that "
+                "were evaluated on the same data in the same order"
+            )
+
+
+def _prepared(
+    metric: str,
+    first: Sequence[Predictions],
+    second: Sequence[Predictions],
+    positive: str | None,
+) -> tuple[Score, list[list[Array]], Array]:
+    """The score, the answers of both systems by seed, and the references, all as numbers."""
+    references = first[0].references
+    answers = [[part.predicted for part in side] for side in (first, second)]
+    if any(part.references != references for part in first):
+        raise HeadcountError("the seeds were evaluated on different examples; use the same ones")
+    values = all(isinstance(a, float | int) for side in answers for row in side for a in row)
+    if values and metric in _OF_VALUES:
+        sides = [[np.array(row, dtype=float) for row in side] for side in answers]
+        if metric in _LOSSES:  # the references say nothing that a loss has not
+            return _OF_VALUES[metric], sides, np.zeros(len(references))
+        return _OF_VALUES[metric], sides, np.array(references, dtype=float)
+    flat, names = resampling.numbered([*answers[0], *answers[1], references])
+    scores: dict[str, Score] = {
+        "matthews_correlation": partial(resampling.matthews, labels=len(names)),
+        "macro_f1": partial(resampling.macro_f1, labels=len(names)),
+    }
+    if positive in names:
+        f1 = partial(resampling.f1, label=names.index(positive))
+        scores["f1"] = f1
+        scores["combined"] = lambda p, r: (resampling.accuracy(p, r) + f1(p, r)) / 2
+    if metric not in scores:
+        raise HeadcountError(
+            f"the predictions do not tell how to test {metric}; compare by another metric"
+        )
+    middle = len(first)
+    return scores[metric], [flat[:middle], flat[middle:-1]], flat[-1]
+
+
+def _difference(score: Score, sides: list[list[Array]], references: Array, rows: Array) -> Array:
+    means = [
+        np.mean([score(predicted[rows], references[rows]) for predicted in side], axis=0)
+        for side in sides
+    ]
+    difference: Array = means[1] - means[0]
+    return difference
+
+
+def _bleu(metric: str, signature: str) -> BLEU:
+    if metric == "bleu_tokenised":
+        return BLEU(tokenize="none", force=True)
+    tokenizer = re.search(r"tok:([\w-]+)", signature)
+    return BLEU(
+        tokenize=tokenizer[1] if tokenizer else None, lowercase="case:lc" in signature, force=True
+    )

@@ -1,0 +1,138 @@
+"""Write the tables and figures of a study beside its results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from headcount.errors import HeadcountError
+from headcount.report.figures.dynamics import draw_dynamics
+from headcount.report.figures.efficiency import draw_gain_by_heads, draw_gain_by_metric
+from headcount.report.figures.layers import draw_layers
+from headcount.report.figures.metric import draw_metric
+from headcount.report.figures.penalty import draw_penalty
+from headcount.report.figures.style import save
+from headcount.report.study_data import Comparison, StudyData, read_study
+from headcount.report.table_text import to_frame, to_latex, to_markdown
+from headcount.report.tables import Table, build_table
+from headcount.training.history import write_whole
+
+FOLDER = "report"
+
+
+@dataclass
+class Report:
+    """What a report consists of.
+
+    Attributes:
+        tables: one per model, task, metric and evaluation set.
+        written: all files.
+        notes: what is missing, broken or left out, one sentence each.
+    """
+
+    tables: list[Table] = field(default_factory=list)
+    written: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def write_report(folder: str | Path) -> Report:
+    """Write `report/tables` and `report/figures` into a study's folder.
+
+    Args:
+        folder: of the study.
+    """
+    study = read_study(folder)
+    report = Report(notes=list(study.problems))
+    tables, figures = (study.folder / FOLDER / part for part in ("tables", "figures"))
+    try:
+        for place in (tables, figures):
+            place.mkdir(parents=True, exist_ok=True)
+        comparisons = list(study.comparisons())
+        names = _names(comparisons)
+        for comparison in comparisons:
+            _write_tables(study, comparison, tables / names[id(comparison)], report)
+        seen = set()
+        for comparison in comparisons:
+            name = names[id(comparison)]
+            whole = (comparison.model, comparison.task)
+            _draw_split(study, comparison, figures, name, report)
+            if whole not in seen:  # the same for all evaluation sets of a task
+                seen.add(whole)
+                _draw_whole(study, comparison, figures, _prefix(comparison, comparisons), report)
+    except OSError as error:
+        raise HeadcountError(
+            f"{study.folder / FOLDER} cannot be written: {error.strerror or error}; make room, or "
+            "copy the study to a folder that can"
+        ) from error
+    return report
+
+
+def _write_tables(study: StudyData, comparison: Comparison, stem: Path, report: Report) -> None:
+    table = build_table(study, comparison)
+    report.tables.append(table)
+    report.notes += table.notes
+    texts = {
+        "md": to_markdown(table),
+        "tex": to_latex(table),
+        "csv": to_frame(table).to_csv(index=False, lineterminator="\n"),
+    }
+    for ending, text in texts.items():
+        path = stem.with_name(f"{stem.name}.{ending}")
+        write_whole(path, _writer(text))
+        report.written.append(path)
+
+
+def _writer(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text, encoding="utf-8")
+
+
+def _draw_split(
+    study: StudyData, comparison: Comparison, folder: Path, name: str, report: Report
+) -> None:
+    """The figures of an evaluation set."""
+    _put(draw_metric(comparison), folder / f"metric-{name}", report)
+    _put(draw_metric(comparison, few=True), folder / f"metric-few-heads-{name}", report)
+    _put(draw_gain_by_metric(study, comparison), folder / f"gain-by-metric-{name}", report)
+
+
+def _draw_whole(
+    study: StudyData, comparison: Comparison, folder: Path, prefix: str, report: Report
+) -> None:
+    """The figures that all evaluation sets share."""
+    _put(draw_penalty(comparison), folder / f"{prefix}heads-by-lambda", report)
+    _put(draw_gain_by_heads(study, comparison), folder / f"{prefix}gain-by-heads", report)
+    _put(draw_dynamics(study, comparison), folder / f"{prefix}training-dynamics", report)
+    for method in comparison.methods:
+        stem = folder / f"{prefix}layers-{_slug(method)}"
+        _put(draw_layers(study, comparison, method), stem, report)
+
+
+def _put(figure: Figure | str, stem: Path, report: Report) -> None:
+    if isinstance(figure, str):
+        report.notes.append(f"figure {stem.name} is left out: {figure}")
+    else:
+        report.written += save(figure, stem)
+
+
+def _names(comparisons: list[Comparison]) -> dict[int, str]:
+    """File names: the evaluation set, and before it what tells it from the others."""
+    names = {}
+    for comparison in comparisons:
+        same = [c for c in comparisons if (c.model, c.task) == (comparison.model, comparison.task)]
+        metric = f"{comparison.metric}-" if len({c.metric for c in same}) > 1 else ""
+        name = f"{_prefix(comparison, comparisons)}{_slug(metric)}{_slug(comparison.split)}"
+        names[id(comparison)] = name
+    return names
+
+
+def _prefix(comparison: Comparison, comparisons: list[Comparison]) -> str:
+    several = len({(c.model, c.task) for c in comparisons}) > 1
+    return f"{_slug(comparison.model)}-{_slug(comparison.task)}-" if several else ""
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", text)

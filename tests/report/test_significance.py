@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from headcount.errors import HeadcountError
+from headcount.report import resampling
+from headcount.report.significance import compare, holm, mcnemar, paired_bootstrap
+from headcount.report.study_data import Predictions
+from headcount.tasks import metrics
+
+
+def said(predicted: list[object], references: list[object]) -> Predictions:
+    return Predictions(tuple(predicted), tuple(references))
+
+
+def test_mcnemar_is_the_binomial_of_the_differing_answers() -> None:
+    # 9 answers that only the first has right, 2 that only the second has; the rest agree.
+    first = np.array([True] * 9 + [False] * 2 + [True] * 30 + [False] * 10)
+    second = np.array([False] * 9 + [True] * 2 + [True] * 30 + [False] * 10)
+    by_hand = 2 * sum(math.comb(11, k) for k in (0, 1, 2)) / 2**11
+    found = mcnemar(first, second)
+    assert found.p_value == pytest.approx(by_hand)
+    assert (found.test, found.n) == ("McNemar, exact", 51)
+
+
+def test_mcnemar_of_many_differing_answers_is_chi_squared() -> None:
+    first = np.array([True] * 560 + [False] * 540)
+    found = mcnemar(first, ~first)
+    by_hand = math.erfc(math.sqrt((20 - 1) ** 2 / 1100 / 2))  # chi-squared of one degree
+    assert found.p_value == pytest.approx(by_hand)
+    assert found.test == "McNemar, chi-squared"
+
+
+def test_accuracy_pools_the_seeds_in_common() -> None:
+    references: list[object] = ["a"] * 20
+    right, wrong = said(["a"] * 20, references), said(["a"] * 17 + ["b"] * 3, references)
+    found = compare("accuracy", [right, right], [wrong, wrong])
+    assert found.n == 40
+    assert found.p_value == pytest.approx(2 * 0.5**6)
+
+
+@pytest.mark.parametrize("name", ["macro_f1", "matthews_correlation", "f1", "pearson", "spearman"])
+def test_resampled_metrics_are_those_of_the_tasks(name: str) -> None:
+    draw = np.random.default_rng(3)
+    if name in ("pearson", "spearman"):
+        predicted, references = draw.normal(size=(2, 40)), draw.integers(0, 5, (2, 40))
+        score = getattr(resampling, name)
+        references = references.astype(float)
+    else:
+        labels = 2 if name == "f1" else 3
+        predicted, references = draw.integers(0, labels, (2, 2, 40))
+        score = {
+            "macro_f1": lambda p, r: resampling.macro_f1(p, r, 3),
+            "matthews_correlation": lambda p, r: resampling.matthews(p, r, 3),
+            "f1": lambda p, r: resampling.f1(p, r, 1),
+        }[name]
+    expected = [metrics.METRICS[name](p, r) for p, r in zip(predicted, references, strict=True)]
+    np.testing.assert_allclose(score(predicted, references), expected)
+
+
+def test_bootstrap_tells_a_large_difference_from_none() -> None:
+    draw = random.Random(0)
+    references: list[object] = [draw.choice(["yes", "no"]) for _ in range(300)]
+    flip = {"yes": "no", "no": "yes"}
+
+    def noisy(share: float, seed: int) -> Predictions:
+        noise = random.Random(seed)
+        return said([flip[str(r)] if noise.random() < share else r for r in references], references)
+
+    better, alike, worse = noisy(0.1, 1), noisy(0.1, 2), noisy(0.3, 3)
+    assert compare("matthews_correlation", [better], [worse]).p_value < 0.01
+    assert compare("matthews_correlation", [better], [alike]).p_value > 0.1
+    assert compare("combined", [better], [worse], positive="yes").p_value < 0.01
+    again = [paired_bootstrap("macro_f1", [better], [worse]) for _ in range(2)]
+    assert again[0] == again[1]
+    assert compare("matthews_correlation", [better], [better]).p_value == 1.0
+
+
+def test_bootstrap_of_values_and_losses() -> None:
+    draw = np.random.default_rng(0)
+    truth = draw.normal(size=200)
+    good, bad = truth + 0.1 * draw.normal(size=200), draw.normal(size=200)
+    sides = [[said(list(map(float, side)), list(map(float, truth)))] for side in (good, bad)]
+    assert compare("combined", *sides).p_value < 0.01
+    losses = [[said([*map(float, side)], [None] * 200)] for side in (good, good + 0.5)]
+    assert compare("perplexity", *losses).p_value < 0.01
+    assert compare("perplexity", losses[0], losses[0]).p_value == 1.0
+
+
+def test_translations_are_compared_by_sacrebleu() -> None:
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "slept", "all", "day"]
+    draw = random.Random(1)
+    references: list[object] = [" ".join(draw.choices(words, k=9)) for _ in range(60)]
+    worse: list[object] = [" ".join(draw.sample(str(r).split(), 9)) for r in references]
+    found = compare("bleu", [said(references, references)], [said(worse, references)], "tok:13a")
+    assert found.p_value < 0.01
+    assert found.test == "paired bootstrap of sacrebleu"
+    same = compare("bleu", [said(worse, references)], [said(worse, references)])
+    assert same.p_value == 1.0
+
+
+def test_what_is_not_paired_is_refused() -> None:
+    with pytest.raises(HeadcountError, match="different examples"):
+        compare("accuracy", [said(["a"], ["a"])], [said(["a", "b"], ["a", "b"])])
+    with pytest.raises(HeadcountError, match="no seed in common"):
+        compare("accuracy", [], [])
+    with pytest.raises(HeadcountError, match="how to test f1"):
+        compare("f1", [said(["a"], ["a"])], [said(["b"], ["a"])])
+
+
+def test_holm_raises_p_values_in_their_order() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []

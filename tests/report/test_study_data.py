@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from headcount.errors import HeadcountError
+from headcount.report.study_data import read_study
+
+
+def test_results_find_their_runs(written_study: Path) -> None:
+    study = read_study(written_study)
+    assert len(study.runs) == 3 * (3 * 5 + 1 + 3)
+    assert (study.results["run"] != "").all()
+    lambdas = study.results[study.results["method"] == "hard-concrete"]
+    assert set(lambdas["penalty"]) == {0.01, 0.1, 1.0}
+    assert lambdas["k"].isna().all()
+    run = study.runs["ste-12-seed1"]
+    assert run.mask is not None and len(run.mask) == 12
+    assert run.history is not None and run.history.selections[-1][0] == 1000
+    assert len(run.predictions("matched")) == 200
+
+
+def test_broken_and_missing_runs_are_told(study_folder: Path) -> None:
+    runs = study_folder / "runs"
+    (runs / "ste-12-seed1" / "metrics.json").write_text("{")
+    (runs / "ste-6-seed1" / "mask.json").write_text("[]")
+    (runs / "ste-2-seed1" / "selection_history.json").write_text("no")
+    (runs / "michel-12-seed0" / "settings.json").unlink()
+    shutil.rmtree(runs / "michel-36-seed2")
+    results = pd.read_csv(study_folder / "results.csv")
+    gone = (results["method"] == "joint-dsp") & (results["keep"] == 24) & (results["seed"] == 2)
+    results[~gone].to_csv(study_folder / "results.csv", index=False)
+    study = read_study(study_folder)
+    told = "\n".join(study.problems)
+    assert "run ste-12-seed1 is missing or broken" in told
+    assert "run ste-6-seed1 has no readable mask" in told
+    assert "run ste-2-seed1 has no readable selection history" in told
+    assert "run michel-12-seed0 is missing or broken" in told
+    assert "no readable run belongs to the result method:michel|keep:36/48|seed:2" in told
+    assert "run joint-dsp-24-seed2 is finished but has no row" in told
+    assert "matched: no result of joint-dsp with 24 heads for seed 2" in told
+    with pytest.raises(HeadcountError, match="no readable predictions of other"):
+        study.runs["ste-36-seed0"].predictions("other")
+
+
+def test_broken_and_repeated_rows_are_told(study_folder: Path) -> None:
+    results = pd.read_csv(study_folder / "results.csv").astype({"value": object})
+    results = pd.concat([results, results.iloc[[3]]])
+    results.iloc[0, results.columns.get_loc("value")] = "broken"
+    results.to_csv(study_folder / "results.csv", index=False)
+    told = "\n".join(read_study(study_folder).problems)
+    assert "line 2 of results.csv has no value, heads or seed" in told
+    assert "twice; the last one counts" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "is no study"),
+        ("", "is no study"),
+        ("a,b\n1,2\n", "no column model"),
+        ("model,task,method,keep,seed,split,metric,value,heads,parameters,seconds,signature\n",
+         "no results yet"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_no_study_is_refused(tmp_path: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / "results.csv").write_text(text)
+    with pytest.raises(HeadcountError, match=says):
+        read_study(tmp_path)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from headcount.report.study_data import read_study
+from headcount.report.table_text import to_frame, to_latex, to_markdown
+from headcount.report.tables import Table, build_table
+
+from .synthetic import BORN, EXAMPLES, RIGHT, SPLITS, Writer, answers, write_study
+
+
+@pytest.fixture(scope="module")
+def table(written_study: Path) -> Table:
+    study = read_study(written_study)
+    assert study.problems == []
+    return build_table(study, next(study.comparisons()))
+
+
+def test_rows_are_numbers_of_heads_and_cells_mean_and_deviation(table: Table) -> None:
+    assert list(table.rows) == [36, 24, 12, 6, 2]
+    assert table.methods == ("joint-dsp", "ste", "michel")
+    values = [(156 + seed) / EXAMPLES for seed in range(3)]
+    cell = table.rows[12]["joint-dsp"]
+    assert cell.mean == pytest.approx(statistics.mean(values))
+    assert cell.deviation == pytest.approx(statistics.stdev(values))
+    assert cell.seeds == 3
+    assert {k: [m for m, c in row.items() if c.best] for k, row in table.rows.items()} == {
+        36: ["ste"], 24: ["joint-dsp"], 12: ["joint-dsp"], 6: ["joint-dsp"], 2: ["joint-dsp"],
+    }  # fmt: skip
+
+
+def test_what_is_worse_than_the_best_is_tested(table: Table) -> None:
+    # 164 and 165 right of 200, one differing answer per seed: 2 · (1/2)³. Michel, two per seed:
+    # 2 · (1/2)⁶, times two tests.
+    row = table.rows[36]
+    test, other = row["joint-dsp"].against_best, row["michel"]
+    assert test is not None and test.p_value == pytest.approx(0.25) and test.n == 600
+    assert not row["joint-dsp"].worse and row["ste"].against_best is None
+    assert other.corrected == pytest.approx(2 * 2 * 0.5**6)
+    assert table.rows[12]["michel"].worse
+    assert table.notes == ()
+
+
+def test_unpruned_and_own_counts_stand_apart(table: Table) -> None:
+    assert table.unpruned is not None
+    assert table.unpruned[0] == BORN
+    assert table.unpruned[1].mean == pytest.approx(169 / EXAMPLES)
+    assert [(row.penalty, row.heads) for row in table.own_count] == [(0.01, 39), (0.1, 19), (1, 4)]
+
+
+def test_markdown(table: Table) -> None:
+    text = to_markdown(table)
+    assert "| heads | joint-dsp | ste | michel | seeds |" in text
+    assert "| 12 | **78.50 ± 0.50** | 75.50 ± 0.50† | 42.50 ± 0.50† | 3 |" in text
+    assert "Unpruned, 48 heads: 84.50 ± 0.50 (3 seeds)." in text
+    assert "| hard-concrete | 0.1 | 19.0 | 70.00 ± 0.00 | 3 |" in text
+
+
+def test_latex(table: Table) -> None:
+    text = to_latex(table)
+    assert r"12 & \textbf{78.50 $\pm$ 0.50} & 75.50 $\pm$ 0.50$^\dagger$ &" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 2
+    assert r"accuracy, \%" in text
+
+
+def test_frame_has_every_number(table: Table) -> None:
+    frame = to_frame(table)
+    assert len(frame) == 1 + 5 * 3 + 3
+    row = frame[(frame["heads"] == 2) & (frame["method"] == "ste")].iloc[0]
+    assert row["mean"] == pytest.approx((RIGHT["ste"][2] + 1) / EXAMPLES)
+    assert row["test"] == "McNemar, exact"
+
+
+def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
+    study = read_study(write_study(tmp_path, seeds=1))
+    text = to_markdown(build_table(study, next(study.comparisons())))
+    assert "| 12 | **78.00** |" in text
+    assert "(1 seed)" in text and "standard deviation" not in text
+
+
+def test_less_perplexity_is_better(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, metric="perplexity")
+    for method, value in (("ste", 21.0), ("joint-dsp", 24.5)):
+        losses = [{"prediction": value + i % 5, "reference": None} for i in range(50)]
+        writer.run(method, 12, 0, {"test": losses}, {"test": value})
+    study = read_study(writer.finish())
+    row = build_table(study, next(study.comparisons())).rows[12]
+    assert row["ste"].best and row["joint-dsp"].worse
+    assert "| 12 | 24.50† | **21.00** | 1 |" in to_markdown(
+        build_table(study, next(study.comparisons()))
+    )
+
+
+def test_without_references_there_is_no_test_but_a_note(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    for method, value in (("ste", 0.5), ("joint-dsp", 0.6)):
+        plain = [row["prediction"] for row in answers(10)]
+        writer.run(method, 12, 0, {SPLITS[0]: plain}, {SPLITS[0]: value})  # type: ignore[dict-item]
+    study = read_study(writer.finish())
+    table = build_table(study, next(study.comparisons()))
+    assert not table.rows[12]["ste"].worse
+    assert len(table.notes) == 1 and "ste with 12 heads is not tested" in table.notes[0]
+
+
+def test_a_fraction_stands_in_the_row_of_its_count(study_folder: Path) -> None:
+    results = pd.read_csv(study_folder / "results.csv")
+    results["keep"] = results["keep"].replace(12, 0.25)
+    results.to_csv(study_folder / "results.csv", index=False)
+    study = read_study(study_folder)
+    assert list(build_table(study, next(study.comparisons())).rows) == [36, 24, 12, 6, 2]
