@@ -91,9 +91,9 @@ class PruningTrainer(Trainer):
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
 
-    def mask(self) -> HeadMask:
-        """The heads that are selected now."""
-        return self.pruner.mask()
+    def mask(self, keep: int | float | None = None) -> HeadMask:
+        """The heads that are selected now; of several K for this one, or for the smallest."""
+        return self.pruner.mask(keep)
 
     def detach(self) -> PreTrainedModel:
         """Take the gates off, and return the model with all its heads as it was trained.
@@ -108,15 +108,19 @@ class PruningTrainer(Trainer):
             self._move_model_to_device(self._plain(), self.args.device)
         return self._plain()
 
-    def pruned_model(self) -> PreTrainedModel:
+    def pruned_model(self, keep: int | float | None = None) -> PreTrainedModel:
         """Take the gates off, cut the closed heads out of the model in place, and return it.
 
         The trainer can still evaluate, predict and save, with the small model; to train that on,
         make a new one.
+
+        Args:
+            keep: which K, of a pruner that was given several; None for the smallest. Called again
+                with a smaller one, it cuts the same model further.
         """
         model = self.detach()
-        if not self._removed:
-            remove_heads(model, self.mask())
+        if keep is not None or not self._removed:
+            remove_heads(model, self.mask(keep))
             self._removed = True
         return model
 
