@@ -17,10 +17,6 @@ from transformers import (
     PreTrainedModel,
     Seq2SeqTrainer,
     Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 
 from headcount.errors import HeadcountError
@@ -28,6 +24,7 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
+from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory, write_whole
 from headcount.training.saved import HISTORY, OPTIMIZER, load_pruner, save_pruner
@@ -86,7 +83,7 @@ class PruningTrainer(Trainer):
         if self._setting("clip", 1.0) == "with-model":
             clip = self.accelerator.clip_grad_norm_
             self.accelerator.clip_grad_norm_ = clipping_with_model(clip, pruner)
-        self.add_callback(_PrunerCallback(self))
+        self.add_callback(PrunerCallback(self))
 
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
@@ -280,29 +277,6 @@ class PruningTrainer(Trainer):
 
 class Seq2SeqPruningTrainer(PruningTrainer, Seq2SeqTrainer):
     """A `Seq2SeqTrainer` that prunes: `predict_with_generate` generates with the mask."""
-
-
-class _PrunerCallback(TrainerCallback):
-    """Calls the trainer where it has no method of its own to override."""
-
-    def __init__(self, trainer: PruningTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.trainer.begin_history()
-
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.trainer.prepare_update()
-
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.trainer.history.record(state.global_step, self.trainer.mask())
-        self.trainer.save_history()
 
 
 def _held(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
