@@ -61,7 +61,8 @@ class Pruner(nn.Module):
                 f"{self.name} chooses for one K, got {keep}; give one number, or use JointDSP or "
                 "PipelinedDSP, which learn for several at once"
             )
-        self.keep, self.freeze, self.seed = keep, tuple(freeze), seed
+        self.keep: Keep = tuple(keep) if isinstance(keep, Collection) else keep
+        self.freeze, self.seed = tuple(freeze), seed
         self.scope = Scope(
             None if kinds is None else tuple(kinds),
             None if layers is None else tuple(layers),
