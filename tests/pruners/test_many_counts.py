@@ -140,13 +140,13 @@ def test_the_signature_tells_what_was_trained_for() -> None:
 def test_one_run_finds_planted_heads_as_separate_runs_do() -> None:
     # As many steps as two runs of 200 have, of which three quarters are asked with K = 3.
     hits = {2 * LAYERS: 0, LAYERS: 0}
-    for seed in range(4):
+    for seed in range(2):
         pruner = JointDSP(list(hits), seed=seed)
         _, there = learn(pruner, seed, 400, 1e-4)
         for count, mask in pruner.masks().items():
             hits[count] += len(mask & there)
-    assert hits[LAYERS] >= 0.75 * 4 * LAYERS
-    assert hits[2 * LAYERS] >= 0.9 * 4 * LAYERS
+    assert hits[LAYERS] >= 0.75 * 2 * LAYERS
+    assert hits[2 * LAYERS] >= 0.9 * 2 * LAYERS
 
 
 def test_a_step_repeats_exactly() -> None:
