@@ -40,6 +40,7 @@ MILD = DSPSettings(Annealing(1.0, 0.3, 0.7))
 
 PRUNERS: dict[str, Callable[[], Pruner]] = {
     "joint": lambda: JointDSP(KEEP),
+    "many": lambda: JointDSP([6, KEEP]),
     "pipelined": lambda: PipelinedDSP(KEEP),
     "ste": lambda: STE(KEEP),
     "hard_concrete": lambda: HardConcrete(KEEP),
@@ -125,6 +126,19 @@ def test_leaves_exactly_k_heads_that_give_what_the_masked_model_gave(
     assert "eval_loss" in trainer.evaluate()
     with pytest.raises(HeadcountError, match="removed"):
         trainer.train()
+
+
+def test_one_training_gives_a_model_of_every_size(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, JointDSP([6, 4, KEEP]))
+    trainer.train()
+    with masked(trainer.detach(), trainer.mask(keep=4)):
+        expected = logits(trainer.model)
+    assert len(find_heads(trainer.pruned_model(keep=6))) == 6
+    small = trainer.pruned_model(keep=4)
+    torch.testing.assert_close(logits(small), expected, rtol=0, atol=1e-5)
+    assert len(find_heads(trainer.pruned_model())) == len(find_heads(small)) == 4
+    with pytest.raises(HeadcountError, match="was removed from the model"):
+        trainer.pruned_model(keep=6)
 
 
 @pytest.mark.parametrize("name", [name for name in PRUNERS if name != "random"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.choice import Scope, choose, normalised_by_block
+from headcount.pruners.choice import Keep, Scope, choose, normalised_by_block
 from headcount.pruners.gated import Gated
 
 
@@ -33,7 +33,7 @@ class Pruner(nn.Module):
         mask = pruner.mask()
 
     Args:
-        keep: K, a count, or a fraction below 1, of the heads in the scope.
+        keep: K, a count, or a fraction below 1, of the heads in the scope; for DSP also several.
         kinds: decide about heads of these kinds only (`encoder`, `decoder`, `cross`).
         layers: decide about heads of these layers only.
         min_per_block: leave at least so many heads in each block.
@@ -43,10 +43,11 @@ class Pruner(nn.Module):
     """
 
     name: ClassVar[str]
+    takes_many: ClassVar[bool] = False  # several K at once
 
     def __init__(
         self,
-        keep: int | float,
+        keep: Keep,
         *,
         kinds: Sequence[str] | None = None,
         layers: Sequence[int] | None = None,
@@ -55,7 +56,13 @@ class Pruner(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.keep, self.freeze, self.seed = keep, tuple(freeze), seed
+        if isinstance(keep, Collection) and not self.takes_many:
+            raise HeadcountError(
+                f"{self.name} chooses for one K, got {keep}; give one number, or use JointDSP or "
+                "PipelinedDSP, which learn for several at once"
+            )
+        self.keep: Keep = tuple(keep) if isinstance(keep, Collection) else keep
+        self.freeze, self.seed = tuple(freeze), seed
         self.scope = Scope(
             None if kinds is None else tuple(kinds),
             None if layers is None else tuple(layers),
@@ -71,7 +78,7 @@ class Pruner(nn.Module):
             )
         if self.heads is None:
             self.heads = heads
-            self.count = self.scope.count(heads, self.keep)
+            self.count = self.scope.counts(heads, self.keep)[-1]
             self.places = self.scope.positions(heads)
             self.prepare(len(self.places))
 
@@ -114,12 +121,28 @@ class Pruner(nn.Module):
             raise HeadcountError("this pruner has seen no model yet; attach it to one first")
         return self.heads
 
-    def mask(self) -> HeadMask:
-        """Exactly K heads of the scope, and all heads outside it."""
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Every K there is a mask for, the largest first."""
+        return (self.count,)
+
+    def mask(self, keep: int | float | None = None) -> HeadMask:
+        """Exactly K heads of the scope, and all heads outside it.
+
+        Args:
+            keep: which K, of a pruner that was given several; None for the smallest, which is the
+                hardest.
+        """
         heads = self.bound()
+        count = self.count if keep is None else self.scope.count(heads, keep)
+        if keep is not None and count not in self.counts:
+            raise HeadcountError(
+                f"there is no mask of {count} heads, for which nothing was learned; choose from "
+                f"{', '.join(map(str, self.counts))}"
+            )
         everywhere = torch.zeros(len(heads), dtype=torch.float64)
         everywhere[self.places] = self.importance().detach().to("cpu", torch.float64)
-        return choose(heads, self.scope, everywhere, self.count)
+        return choose(heads, self.scope, everywhere, count)
 
     def mask_gates(self) -> Tensor:
         """The mask as gates of the scope's heads: what evaluation uses, also during training."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,9 @@ from torch import Tensor
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.mask import HeadMask, count_to_keep
+
+# K, a count or a fraction below 1; or several, for pruners that learn for all of them at once.
+Keep = int | float | Collection[int | float]
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,18 @@ class Scope:
                 f"{len(blocks)} blocks, which needs {least}; keep more or lower the minimum"
             )
         return count
+
+    def counts(self, heads: HeadMap, keep: Keep) -> tuple[int, ...]:
+        """Every K as a number of heads of the scope, once each, the largest first."""
+        if not isinstance(keep, Collection):
+            return (self.count(heads, keep),)
+        counts = sorted({self.count(heads, one) for one in keep}, reverse=True)
+        if not counts or counts[-1] < 1:
+            raise HeadcountError(
+                f"cannot train for {list(keep)} heads at once; give counts of 1 or more, "
+                "or fractions between 0 and 1"
+            )
+        return tuple(counts)
 
 
 def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadMask:

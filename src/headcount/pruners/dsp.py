@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
-from headcount.pruners.choice import standardised
+from headcount.pruners.choice import Keep, standardised
 from headcount.pruners.schedule import Annealing
-from headcount.pruners.subset import gumbel_noise, soft_top_k
+from headcount.pruners.subset import drawn_count, gumbel_noise, soft_top_k
 
 WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
 
@@ -68,19 +69,21 @@ PRESETS = {
 class JointDSP(Pruner):
     """Choose K heads while the model is fine-tuned.
 
+    With several K, as in `JointDSP([48, 24, 12, 6])`, each training step is for one of them, and
+    one run gives a mask for each: `masks()`. They are nested, because all are read from one w.
+
     Args:
-        keep: K.
+        keep: K, or several.
         settings: how w is learned, or the name of a preset: `default`, `paper-bert`,
             `paper-encdec`.
         **scope: see `Pruner`.
     """
 
     name: ClassVar[str] = "joint-dsp"
+    takes_many: ClassVar[bool] = True
     w: nn.Parameter
 
-    def __init__(
-        self, keep: int | float, settings: DSPSettings | str = "default", **scope: Any
-    ) -> None:
+    def __init__(self, keep: Keep, settings: DSPSettings | str = "default", **scope: Any) -> None:
         super().__init__(keep, **scope)
         if isinstance(settings, str) and settings not in PRESETS:
             raise HeadcountError(
@@ -93,16 +96,18 @@ class JointDSP(Pruner):
 
     def prepare(self, number: int) -> None:
         """Draw the first w."""
+        self.step_count = self.count
         generator = torch.Generator().manual_seed(self.seed)
         start = torch.rand(number, generator=generator, dtype=torch.float64)
         self.w = nn.Parameter((2 * start - 1) * self.settings.spread)
 
     def begin_step(self, step: int, total_steps: int) -> None:
-        """Set the temperature, and draw this step's noise."""
+        """Set the temperature, and draw this step's noise and K."""
         annealing = self.settings.annealing
         self.temperature = annealing.temperature(step, total_steps)
         self.progress = min(step / annealing.steps(total_steps), 1.0)
         self.noise = gumbel_noise(len(self.w), self.seed, step)
+        self.step_count = drawn_count(self.counts, self.seed, step)
 
     def logits(self) -> Tensor:
         """The log-importances: w, or w brought to the scale of this stage."""
@@ -113,12 +118,21 @@ class JointDSP(Pruner):
         return standardised(self.w, scale)
 
     def gates(self) -> Tensor:
-        """Eq. 14-19, with this step's noise and temperature."""
+        """Eq. 14-19, with this step's noise, temperature and K."""
         noise = None if self.noise is None else self.noise.to(self.w.device)
-        gates: Tensor = soft_top_k(self.logits(), self.count, self.temperature, noise)
+        gates: Tensor = soft_top_k(self.logits(), self.step_count, self.temperature, noise)
         if self.settings.balance:
             gates = self.balanced(gates)
         return gates.clamp(max=1.0) if self.settings.clamp else gates
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Every K that is trained for, the largest first."""
+        return self.scope.counts(self.bound(), self.keep)
+
+    def masks(self) -> dict[int, HeadMask]:
+        """The mask of every K, the largest first; each holds all that follow."""
+        return {count: self.mask(count) for count in self.counts}
 
     def importance(self) -> Tensor:
         """W itself: the most important head has the largest."""
@@ -134,7 +148,5 @@ class PipelinedDSP(JointDSP):
 
     name: ClassVar[str] = "pipelined-dsp"
 
-    def __init__(
-        self, keep: int | float, settings: DSPSettings | str = "default", **scope: Any
-    ) -> None:
+    def __init__(self, keep: Keep, settings: DSPSettings | str = "default", **scope: Any) -> None:
         super().__init__(keep, settings, freeze=("*",), **scope)

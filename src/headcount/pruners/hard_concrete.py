@@ -131,11 +131,11 @@ class HardConcrete(Pruner):
         """Log α: a gate is more likely open than closed when it is positive."""
         return self.log_alpha
 
-    def mask(self) -> HeadMask:
+    def mask(self, keep: int | float | None = None) -> HeadMask:
         """The open gates; in keep mode the smallest change of that set to exactly K (§4.3)."""
         if self.open_count:
             self.count = int((self.log_alpha > 0).sum())
-        return super().mask()
+        return super().mask(keep)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Log α with its own learning rate and no weight decay."""

@@ -101,6 +101,18 @@ def gumbel_noise(size: int | Sequence[int], seed: int, step: int) -> Tensor:
     return -torch.log(-torch.log(u))
 
 
+def drawn_count(counts: Sequence[int], seed: int, step: int) -> int:
+    """The K of a training step, if there are several: each comes once in as many steps.
+
+    It depends on the seed and the step only, as the noise does, and has nothing in common with it.
+    A new order in every round gives all of them their share in short trainings too, without a
+    rhythm that could fall in with that of the data.
+    """
+    turn, place = divmod(step, len(counts))
+    order = np.random.default_rng([seed, turn, 1]).permutation(len(counts))
+    return counts[int(order[place])]
+
+
 class _SoftTopK(torch.autograd.Function):
     """Eq. 14-19 and their gradient, for rows of perturbed logits r on the CPU in float64."""
 

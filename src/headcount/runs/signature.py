@@ -25,6 +25,8 @@ def signature(
 
     kept, born = heads
     parts = [f"method:{pruner.name}", f"keep:{kept}/{born}"]
+    if len(pruner.counts) > 1:
+        parts.append(f"trained:{'+'.join(map(str, pruner.counts))}")
     annealing = annealing_of(pruner)
     if annealing is not None:
         parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")

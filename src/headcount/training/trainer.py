@@ -17,10 +17,6 @@ from transformers import (
     PreTrainedModel,
     Seq2SeqTrainer,
     Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
 )
 
 from headcount.errors import HeadcountError
@@ -28,6 +24,7 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
+from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory, write_whole
 from headcount.training.saved import HISTORY, OPTIMIZER, load_pruner, save_pruner
@@ -86,14 +83,14 @@ class PruningTrainer(Trainer):
         if self._setting("clip", 1.0) == "with-model":
             clip = self.accelerator.clip_grad_norm_
             self.accelerator.clip_grad_norm_ = clipping_with_model(clip, pruner)
-        self.add_callback(_PrunerCallback(self))
+        self.add_callback(PrunerCallback(self))
 
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
 
-    def mask(self) -> HeadMask:
-        """The heads that are selected now."""
-        return self.pruner.mask()
+    def mask(self, keep: int | float | None = None) -> HeadMask:
+        """The heads that are selected now; of several K for this one, or for the smallest."""
+        return self.pruner.mask(keep)
 
     def detach(self) -> PreTrainedModel:
         """Take the gates off, and return the model with all its heads as it was trained.
@@ -108,15 +105,19 @@ class PruningTrainer(Trainer):
             self._move_model_to_device(self._plain(), self.args.device)
         return self._plain()
 
-    def pruned_model(self) -> PreTrainedModel:
+    def pruned_model(self, keep: int | float | None = None) -> PreTrainedModel:
         """Take the gates off, cut the closed heads out of the model in place, and return it.
 
         The trainer can still evaluate, predict and save, with the small model; to train that on,
         make a new one.
+
+        Args:
+            keep: which K, of a pruner that was given several; None for the smallest. Called again
+                with a smaller one, it cuts the same model further.
         """
         model = self.detach()
-        if not self._removed:
-            remove_heads(model, self.mask())
+        if keep is not None or not self._removed:
+            remove_heads(model, self.mask(keep))
             self._removed = True
         return model
 
@@ -276,29 +277,6 @@ class PruningTrainer(Trainer):
 
 class Seq2SeqPruningTrainer(PruningTrainer, Seq2SeqTrainer):
     """A `Seq2SeqTrainer` that prunes: `predict_with_generate` generates with the mask."""
-
-
-class _PrunerCallback(TrainerCallback):
-    """Calls the trainer where it has no method of its own to override."""
-
-    def __init__(self, trainer: PruningTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.trainer.begin_history()
-
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.trainer.prepare_update()
-
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.trainer.history.record(state.global_step, self.trainer.mask())
-        self.trainer.save_history()
 
 
 def _held(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
