@@ -16,13 +16,10 @@ from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.runs.methods import METHODS
 from headcount.runs.result import RunResult
+from headcount.study.results import COLUMNS
+from headcount.study.results import FILE as RESULTS
 from headcount.training.history import SelectionHistory
 
-RESULTS = "results.csv"
-COLUMNS = (
-    "model", "task", "method", "keep", "seed", "split", "metric", "value", "heads", "parameters",
-    "seconds", "signature",
-)  # fmt: skip
 UNPRUNED = "unpruned"
 
 
