@@ -13,7 +13,7 @@ LENGTHS = [random.Random(i).randint(1, 100) for i in range(1003)]
 
 def order(epoch: int, seed: int = 0) -> list[int]:
     buckets = LengthBuckets(LENGTHS, 16, seed)
-    buckets.set_epoch(epoch)
+    buckets.begin_epoch(epoch)
     return list(buckets)
 
 

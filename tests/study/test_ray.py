@@ -23,7 +23,8 @@ pytest.importorskip("ray")
 
 def kill_a_worker(folder: Path, killed: list[int]) -> None:
     """Kill the first process that is in the middle of a run."""
-    for _ in range(1200):
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
         busy = any(folder.glob("runs/*.unfinished")) or any(folder.glob("bases/*.unfinished"))
         workers = [p.pid for p in psutil.process_iter() if "ray::_run_one" in " ".join(_words(p))]
         if busy and workers:

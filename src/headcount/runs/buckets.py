@@ -26,8 +26,12 @@ class LengthBuckets(Sampler[int]):
         self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
         self.epoch = 0
 
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the trainer before every epoch."""
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before every epoch.
+
+        (Not `set_epoch`: accelerate calls that with its own count, which begins anew when a run
+        is resumed.)
+        """
         self.epoch = epoch
 
     def __len__(self) -> int:

@@ -127,7 +127,21 @@ class _Bucketed(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         data: Any = self.train_dataset  # what is given may have lost the lengths
         size = self.args.train_batch_size * self.args.world_size
-        return LengthBuckets(list(data["length"]), size, self.args.seed)
+        buckets = LengthBuckets(list(data["length"]), size, self.args.seed)
+        self.add_callback(_BeginEpoch(buckets))
+        return buckets
+
+
+class _BeginEpoch(TrainerCallback):
+    """Tells the order of examples which epoch it is, also when that is resumed."""
+
+    def __init__(self, buckets: LengthBuckets) -> None:
+        self.buckets = buckets
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.buckets.begin_epoch(int((state.epoch or 0.0) + 1e-6))
 
 
 class _Plain(_Bucketed, Trainer):
