@@ -8,23 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.small_task import save_encoder, save_tables
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_encoder(tmp_path_factory.mktemp("encoder"))
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tables(tmp_path_factory.mktemp("tables"))
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
-
 
 def test_prune_evaluate_and_score_go_together(
     headcount: Any, encoder: Path, tables: Path, tmp_path: Path
