@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import yaml
 
 import headcount as hc
 from headcount import HeadcountError
+from headcount.runs.prune import prune
 from headcount.study.plan import StudySettings
 from headcount.study.results import COLUMNS
 from headcount.study.run import run_study
@@ -22,9 +24,7 @@ from headcount.study.run import run_study
 COMMAND = Path(sys.executable).with_name("headcount")
 
 
-@pytest.fixture
-def study(encoder: Path, tables: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "study.yaml"
+def write_study(encoder: Path, tables: Path, path: Path) -> Path:
     settings = {
         "model": str(encoder),
         "task": "classification",
@@ -40,9 +40,21 @@ def study(encoder: Path, tables: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_study_has_a_row_per_run_and_split(study: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    assert run_study(StudySettings.read(study), folder) == {}
+@pytest.fixture
+def study(encoder: Path, tables: Path, tmp_path: Path) -> Path:
+    return write_study(encoder, tables, tmp_path / "study.yaml")
+
+
+@pytest.fixture(scope="module")
+def finished(encoder: Path, tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("finished")
+    settings = StudySettings.read(write_study(encoder, tables, place / "study.yaml"))
+    assert run_study(settings, place / "out") == {}
+    return place / "out"
+
+
+def test_a_study_has_a_row_per_run_and_split(finished: Path) -> None:
+    folder = finished
     results = hc.load_study(folder)
     assert tuple(results.columns) == COLUMNS
     assert len(results) == 2 * (1 + 3 * 2)
@@ -52,9 +64,8 @@ def test_a_study_has_a_row_per_run_and_split(study: Path, tmp_path: Path) -> Non
     assert not list(folder.rglob("*.unfinished"))
 
 
-def test_shared_work_is_done_once(study: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    run_study(StudySettings.read(study), folder)
+def test_shared_work_is_done_once(finished: Path) -> None:
+    folder = finished
     assert sorted(path.name for path in (folder / "bases").iterdir()) == ["seed0", "seed1"]
     rankings = sorted(path.name for path in (folder / "rankings").iterdir())
     assert rankings == ["michel-seed0.json", "michel-seed1.json"]
@@ -63,23 +74,19 @@ def test_shared_work_is_done_once(study: Path, tmp_path: Path) -> None:
     assert two < four
 
 
-def test_one_ranking_gives_what_every_chain_of_its_own_would(study: Path, tmp_path: Path) -> None:
-    from headcount.runs.prune import prune
-
-    settings = StudySettings.read(study)
-    run_study(settings, tmp_path / "out")
-    for name, run in settings.runs():
-        if run.method == "michel":
+def test_one_ranking_gives_what_every_chain_of_its_own_would(
+    study: Path, finished: Path, tmp_path: Path
+) -> None:
+    for name, run in StudySettings.read(study).runs():
+        if run.method == "michel" and run.seed == 0:
             alone = tmp_path / f"alone-{name}"
-            base = tmp_path / "out" / "bases" / f"seed{run.seed}"
-            prune(run, alone, base=base, speed=False)
-            shared = hc.HeadMask.load(tmp_path / "out" / "runs" / name / "mask.json")
+            prune(run, alone, base=finished / "bases" / "seed0", speed=False)
+            shared = hc.HeadMask.load(finished / "runs" / name / "mask.json")
             assert hc.HeadMask.load(alone / "mask.json") == shared
 
 
-def test_what_is_done_is_not_done_again(study: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    run_study(StudySettings.read(study), folder)
+def test_what_is_done_is_not_done_again(study: Path, finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.json")}
     more = yaml.safe_load(study.read_text()) | {"keep": [4, 3, 2]}
     study.write_text(yaml.safe_dump(more))
@@ -88,9 +95,8 @@ def test_what_is_done_is_not_done_again(study: Path, tmp_path: Path) -> None:
     assert len(hc.load_study(folder)) == 2 * (1 + 3 * 3)
 
 
-def test_other_training_is_another_study(study: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    run_study(StudySettings.read(study), folder)
+def test_other_training_is_another_study(study: Path, finished: Path) -> None:
+    folder = finished
     other = yaml.safe_load(study.read_text()) | {"training": {"epochs": 2}}
     study.write_text(yaml.safe_dump(other))
     with pytest.raises(HeadcountError, match="was begun with training"):
@@ -107,9 +113,9 @@ def _start(study: Path, folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_two_processes_share_a_study_and_one_may_be_killed(study: Path, tmp_path: Path) -> None:
-    alone = tmp_path / "alone"
-    run_study(StudySettings.read(study), alone)
+def test_two_processes_share_a_study_and_one_may_be_killed(
+    study: Path, finished: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "out"
     first, second = _start(study, folder), _start(study, folder)
     for _ in range(600):
@@ -121,7 +127,7 @@ def test_two_processes_share_a_study_and_one_may_be_killed(study: Path, tmp_path
     told, _ = second.communicate(timeout=120)
     assert second.returncode == 0, told
     columns = [name for name in COLUMNS if name != "seconds"]
-    assert hc.load_study(folder)[columns].equals(hc.load_study(alone)[columns])
+    assert hc.load_study(folder)[columns].equals(hc.load_study(finished)[columns])
 
 
 def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
@@ -154,14 +160,14 @@ def test_a_wrong_study_is_told_with_its_line(
 
 def test_a_folder_of_something_else_is_left_alone(study: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "precious").write_text("mine")
     with pytest.raises(HeadcountError, match="is no study"):
         run_study(StudySettings.read(study), tmp_path / "mine")
-    assert list((tmp_path / "mine").iterdir()) == []
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious"]
     with pytest.raises(HeadcountError, match=r"has no results\.csv"):
         hc.load_study(tmp_path / "mine")
 
 
-def test_settings_are_written_with_the_study(study: Path, tmp_path: Path) -> None:
-    run_study(StudySettings.read(study), tmp_path / "out")
-    written = json.loads((tmp_path / "out" / "study.json").read_text())
+def test_settings_are_written_with_the_study(finished: Path) -> None:
+    written = json.loads((finished / "study.json").read_text())
     assert written["methods"] == ["unpruned", "joint-dsp", "michel", "random"]

@@ -23,6 +23,7 @@ from headcount.study.results import write_results
 from headcount.training.history import write_whole
 
 SETTINGS = "study.json"
+PARTS = ("runs", "bases", "rankings", "locks")
 RANKED = ("michel", "ablation")  # one ranking serves every number of heads
 
 
@@ -57,10 +58,13 @@ def open_study(study: StudySettings, folder: Path) -> Places:
     """Make the study's folder, or make sure that it is of the same study."""
     settings = json.loads(json.dumps(asdict(study)))
     known = folder / SETTINGS
-    if folder.exists():
-        begun = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else None
-        if begun is None:
+    if folder.exists() and not known.is_file():
+        # Another process may be making the study at this moment.
+        others = [p for p in folder.iterdir() if p.name not in PARTS and SETTINGS not in p.name]
+        if others:
             raise HeadcountError(f"{folder} exists already and is no study; give another folder")
+    elif folder.exists():
+        begun = json.loads(known.read_text(encoding="utf-8"))
         changed = [key for key in settings if begun.get(key) != settings[key]]
         # More methods, numbers or seeds only add runs.
         fixed = [key for key in changed if key not in ("methods", "keep", "seeds", "settings")]
@@ -70,7 +74,7 @@ def open_study(study: StudySettings, folder: Path) -> Places:
                 f"{settings[fixed[0]]}; give the same settings to go on, or another folder"
             )
     try:
-        for part in ("runs", "bases", "rankings", "locks"):
+        for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
         text = json.dumps(settings, indent=2) + "\n"
         write_whole(known, lambda path: path.write_text(text, encoding="utf-8"))
