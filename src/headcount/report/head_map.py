@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -16,13 +15,11 @@ from headcount.heads.mask import HeadMask
 KEPT, CUT, FRAME = "#0072b2", "#e6e6e6", "#d55e00"  # told apart by the colour-blind, and in grey
 
 
-def draw_head_map(
-    mask: HeadMask, importance: Sequence[float] | None, title: str, path: Path
-) -> None:
+def draw_head_map(mask: HeadMask, importance: Sequence[float], title: str, path: Path) -> None:
     """Draw one row per block and one square per head.
 
     Args:
-        mask: the kept heads are framed, or filled if no importance is given.
+        mask: the kept heads are framed, unless all are kept.
         importance: of every head by its flat index; NaN where none is known.
         title: above the picture.
         path: the ending decides the format: .png, .svg or .pdf.
@@ -33,26 +30,21 @@ def draw_head_map(
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     grid = np.full((len(blocks), width), np.nan)
-    flat = 0
+    flat, framed = 0, len(mask) < mask.born
     for row, (_, born) in enumerate(blocks):
         for head in range(born):
-            kept = flat in mask.kept
-            grid[row, head] = float(kept) if importance is None else importance[flat]
-            if kept and len(mask) < mask.born:
+            grid[row, head] = importance[flat]
+            if framed and flat in mask.kept:
                 axes.add_patch(
                     Rectangle((head - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=FRAME)
                 )
             flat += 1
-    if importance is None:
-        axes.imshow(grid, cmap=ListedColormap([CUT, KEPT]), vmin=0, vmax=1)
-    else:
-        image = axes.imshow(grid, cmap="Blues")
-        figure.colorbar(image, ax=axes, label="importance", fraction=0.05)
+    image = axes.imshow(grid, cmap="Blues")
+    figure.colorbar(image, ax=axes, label="importance", fraction=0.05)
     axes.set_xlabel("head")
     axes.set_xticks(range(width))
     axes.set_yticks(range(len(blocks)), [name for name, _ in blocks])
     axes.tick_params(length=0, labelsize=8)
-    framed = importance is not None and len(mask) < mask.born
     axes.set_title(f"{title} (kept: framed)" if framed else title, loc="left", fontsize=10)
     for side in axes.spines.values():
         side.set_visible(False)

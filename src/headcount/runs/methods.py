@@ -42,14 +42,12 @@ class Method:
         name: as on the command line.
         pruner: the class behind it.
         needs: what it works on.
-        advice: what it is good for, in a few words.
         own_count: works without a keep.
     """
 
     name: str
     pruner: Callable[..., Pruner]
     needs: Needs
-    advice: str
     own_count: bool = False
 
     @property
@@ -115,19 +113,16 @@ def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("joint-dsp", JointDSP, "training", "few heads, when the model is fine-tuned anyway"),
-        Method("pipelined-dsp", PipelinedDSP, "gate training", "a fine-tuned model that must stay"),
-        Method("ste", STE, "training", "many heads; as joint-dsp with hard gates"),
-        Method(
-            "hard-concrete", HardConcrete, "training",
-            "a price per head instead of a count (lambda), or a count steered for", own_count=True,
-        ),
-        Method("michel", Michel, "scoring", "light pruning of a fine-tuned model in a minute"),
-        Method("ablation", Ablation, "scoring", "the slow reference: one evaluation per head"),
-        Method("random", Random, "scoring", "the baseline"),
-        Method("unpruned", Unpruned, "training", "no pruning: what the others are compared with"),
+        Method("joint-dsp", JointDSP, "training"),
+        Method("pipelined-dsp", PipelinedDSP, "gate training"),
+        Method("ste", STE, "training"),
+        Method("hard-concrete", HardConcrete, "training", own_count=True),
+        Method("michel", Michel, "scoring"),
+        Method("ablation", Ablation, "scoring"),
+        Method("random", Random, "scoring"),
+        Method("unpruned", Unpruned, "training"),
     )
-}  # fmt: skip
+}
 
 
 def find_method(name: str) -> Method:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headcount.tasks.base import DataSettings
@@ -112,7 +111,7 @@ class RunSettings:
     examples: ExampleSettings = field(default_factory=ExampleSettings)
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def data_settings(self, cache: Path | None = None) -> DataSettings:
+    def data_settings(self) -> DataSettings:
         """What the task needs to know."""
         return DataSettings(
             data=self.data,
@@ -120,7 +119,6 @@ class RunSettings:
             limit_train=self.training.limit_train,
             limit_eval=self.training.limit_eval,
             weights_seed=self.seed,
-            cache=cache,
             **{name: getattr(self.examples, name) for name in asdict(self.examples)},
         )
 

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from datasets import DatasetDict, load_dataset, load_from_disk
 
 from headcount.errors import HeadcountError
 from headcount.folder import first_line
+from headcount.tasks.base import DataSettings
 from headcount.tasks.files import Table, table_of
+
+_Part = TypeVar("_Part")
+
+
+def chosen(
+    parts: Mapping[str, _Part], settings: DataSettings, validation: Sequence[str]
+) -> dict[str, _Part]:
+    """The part to train on, as `train`, and those to evaluate on, by their names.
+
+    Args:
+        parts: of a data set.
+        settings: name the parts, or leave it to their usual names.
+        validation: usual names of what to evaluate on; the first that is there is taken.
+    """
+    names = settings.evaluate or tuple(name for name in validation if name in parts)[:1]
+    wanted = {"train": settings.train or "train", **{name: name for name in names}}
+    for part in wanted.values():
+        if part not in parts:
+            raise HeadcountError(
+                f"the data set {settings.data} has no part {part}; it has {', '.join(parts)}"
+            )
+    return {name: parts[part] for name, part in wanted.items()}
 
 
 def load(name: str, config: str | None) -> dict[str, Callable[[], Table]]:

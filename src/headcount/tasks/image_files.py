@@ -13,6 +13,7 @@ from PIL import UnidentifiedImageError
 
 from headcount.errors import HeadcountError
 from headcount.folder import first_line
+from headcount.tasks import hub
 from headcount.tasks.base import DataSettings
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -109,14 +110,8 @@ def _read_hub(settings: DataSettings, config: str | None) -> dict[str, LabelledI
 
 def images_of(parts: dict[str, Any], settings: DataSettings) -> dict[str, LabelledImages]:
     """The parts of a data set that the settings name, as `read_images` gives them."""
-    names = settings.evaluate or tuple(name for name in VALIDATION if name in parts)[:1]
-    sets = {}
-    for name, part in (("train", settings.train or "train"), *zip(names, names, strict=True)):
-        if part not in parts:
-            raise HeadcountError(
-                f"the data set {settings.data} has no part {part}; it has {', '.join(parts)}"
-            )
-        sets[name] = _columns(parts[part], settings)
+    wanted = hub.chosen(parts, settings, VALIDATION)
+    sets = {name: _columns(part, settings) for name, part in wanted.items()}
     if len(sets) == 1:
         raise HeadcountError(f"{settings.data} has no part to evaluate on; name one in evaluate")
     return sets

@@ -235,14 +235,9 @@ def _by_name(folder: Path, usual: tuple[str, ...]) -> Path | None:
 
 def _read_hub(settings: DataSettings, config: str | None) -> dict[str, str]:
     parts = hub.load(settings.data, config)
-    names = settings.evaluate or tuple(name for name in _VALIDATION if name in parts)[:1]
     texts = {}
-    for name, part in (("train", settings.train or "train"), *zip(names, names, strict=True)):
-        if part not in parts:
-            raise HeadcountError(
-                f"the data set {settings.data} has no part {part}; it has {', '.join(parts)}"
-            )
-        rows = parts[part]().column(settings.text[0] if settings.text else "text")
+    for name, read in hub.chosen(parts, settings, _VALIDATION).items():
+        rows = read().column(settings.text[0] if settings.text else "text")
         texts[name] = "\n".join(str(row).rstrip("\n") for row in rows)
     if len(texts) == 1:
         raise HeadcountError(f"{settings.data} has no validation part; name one in evaluate")

@@ -171,12 +171,5 @@ class _Reader:
 
 def _read_hub(settings: DataSettings, reader: _Reader, config: str | None) -> dict[str, Pairs]:
     parts = hub.load(settings.data, config)
-    names = settings.evaluate or tuple(name for name in VALIDATION if name in parts)[:1]
-    sets = {}
-    for name, part in (("train", settings.train or "train"), *zip(names, names, strict=True)):
-        if part not in parts:
-            raise HeadcountError(
-                f"the data set {settings.data} has no part {part}; it has {', '.join(parts)}"
-            )
-        sets[name] = reader.of_table(parts[part]())
-    return sets
+    wanted = hub.chosen(parts, settings, VALIDATION)
+    return {name: reader.of_table(read()) for name, read in wanted.items()}
