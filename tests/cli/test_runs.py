@@ -59,6 +59,14 @@ def test_flags_stand_above_the_recipe(
     assert settings["method"] == "ste"
     assert settings["settings"] == {"learning_rate": 0.1}
 
+    fresh = tmp_path / "fresh"
+    recipe.write_text(recipe.read_text().replace("keep: 2", "keep: 4"))
+    like = ("--from-scratch-like", out, "--no-speed", "--output", fresh)
+    run = headcount("prune", "--recipe", recipe, *like)
+    assert run.code == 0, run.err
+    assert "fixed, 4 of 6 heads" in run.out
+    assert (fresh / "mask.json").read_text() == (out / "mask.json").read_text()
+
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
@@ -68,6 +76,8 @@ def test_flags_stand_above_the_recipe(
         (("--keep", 2, "--setting", "learning_rate"), "expected name=value"),
         (("--keep", 2, "--text", "sentence"), "sentence"),
         (("--keep", 2, "--option", "beams=5"), "beams"),
+        (("--keep", 2, "--from-scratch-like", "."), "leave out --keep"),
+        (("--from-scratch-like", "nowhere"), "cannot read the mask nowhere"),
     ],
 )
 def test_a_mistake_is_one_sentence(

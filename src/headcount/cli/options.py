@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -70,6 +71,18 @@ def run_settings(recipe: Path | None, given: dict[str, Any]) -> RunSettings:
         examples=replace(settings.examples, **{"options": options, **examples}),
         settings=own,
     )
+
+
+def fix_layout(given: dict[str, Any], like: Path) -> None:
+    """Turn --from-scratch-like into the method and the setting that it stands for."""
+    for name in ("method", "keep"):
+        if given.get(name) is not None:
+            raise HeadcountError(
+                f"--from-scratch-like says which heads to keep, so --{name} {given[name]} makes no "
+                f"sense beside it; leave out --{name}"
+            )
+    given["method"] = "fixed"
+    given["setting"] = [*(given.get("setting") or ()), f"like={json.dumps(str(like))}"]
 
 
 _TOP = tuple(

@@ -24,11 +24,19 @@ def prune(
     method: Annotated[
         str | None,
         typer.Option(
-            help="joint-dsp, pipelined-dsp, ste, hard-concrete, michel, ablation, random, unpruned."
+            help="joint-dsp, pipelined-dsp, ste, hard-concrete, michel, ablation, random, "
+            "fixed, unpruned."
         ),
     ] = None,
     keep: Annotated[
         float | None, typer.Option(help="Heads to keep: a count, or a fraction below 1.")
+    ] = None,
+    from_scratch_like: Annotated[
+        Path | None,
+        typer.Option(
+            help="Train with the heads that the pruned model in this folder kept, from the first "
+            "step on (Voita et al., Table 2)."
+        ),
     ] = None,
     recipe: options.RecipeFile = None,
     base: Annotated[
@@ -75,6 +83,8 @@ def prune(
     given = {**locals()}
     if keep is not None and keep >= 1 and keep == int(keep):
         given["keep"] = int(keep)
+    if from_scratch_like is not None:
+        options.fix_layout(given, from_scratch_like)
     settings = options.run_settings(recipe, given)
     from headcount.runs.prune import prune as run
 

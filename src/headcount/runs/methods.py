@@ -12,6 +12,7 @@ from headcount.pruners import (
     STE,
     Ablation,
     DSPSettings,
+    Fixed,
     HardConcrete,
     JointDSP,
     Michel,
@@ -120,6 +121,7 @@ METHODS: dict[str, Method] = {
         Method("michel", Michel, "scoring"),
         Method("ablation", Ablation, "scoring"),
         Method("random", Random, "scoring"),
+        Method("fixed", Fixed, "training", own_count=True),
         Method("unpruned", Unpruned, "training"),
     )
 }
