@@ -39,6 +39,8 @@ class Pruner(nn.Module):
         min_per_block: leave at least so many heads in each block.
         freeze: patterns of parameter names (`model.decoder.*`) that do not train as long as the
             pruner is attached; Voita et al. freeze the decoder while pruning the encoder.
+        commit_at: a share of the training after which the choice is final: a `PruningTrainer` then
+            cuts the other heads out, and trains the small model on. None chooses to the end.
         seed: of the noise and of random starts; the same seed gives the same run.
     """
 
@@ -53,16 +55,23 @@ class Pruner(nn.Module):
         layers: Sequence[int] | None = None,
         min_per_block: int = 0,
         freeze: Sequence[str] = (),
+        commit_at: float | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
+        if commit_at is not None and not 0 <= commit_at < 1:
+            raise HeadcountError(
+                f"commit_at is {commit_at}, expected a share of the training; give one from 0 to "
+                "below 1"
+            )
         if isinstance(keep, Collection) and not self.takes_many:
             raise HeadcountError(
                 f"{self.name} chooses for one K, got {keep}; give one number, or use JointDSP or "
                 "PipelinedDSP, which learn for several at once"
             )
         self.keep: Keep = tuple(keep) if isinstance(keep, Collection) else keep
-        self.freeze, self.seed = tuple(freeze), seed
+        self.freeze, self.seed, self.commit_at = tuple(freeze), seed, commit_at
+        self.committed: HeadMask | None = None
         self.scope = Scope(
             None if kinds is None else tuple(kinds),
             None if layers is None else tuple(layers),
@@ -91,6 +100,27 @@ class Pruner(nn.Module):
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Called before each training step, with steps counted from 0."""
+
+    def lasting(self, step: int, total_steps: int) -> HeadMask | None:
+        """The heads that can still be kept at the end; None for all.
+
+        Args:
+            step: optimizer steps done.
+            total_steps: of the whole training.
+        """
+        if self.commit_at is None or step < self.commit_at * total_steps:
+            return None
+        return self.mask() if len(self.counts) == 1 else self.mask(self.counts[0])
+
+    @property
+    def cuts_while_training(self) -> bool:
+        """Whether heads may be cut before the training ends."""
+        return self.commit_at is not None
+
+    def commit(self, heads: HeadMask) -> None:
+        """Learn that all heads but these are cut; if that leaves no choice, it is final."""
+        if len(self.counts) == 1 and heads == self.mask():
+            self.committed = heads
 
     def gates(self) -> Tensor:
         """The gates of a training step for the heads in the scope, differentiable."""
@@ -134,6 +164,8 @@ class Pruner(nn.Module):
                 hardest.
         """
         heads = self.bound()
+        if self.committed is not None and keep is None:
+            return self.committed
         count = self.count if keep is None else self.scope.count(heads, keep)
         if keep is not None and count not in self.counts:
             raise HeadcountError(

@@ -19,6 +19,7 @@ from headcount.pruners.choice import Keep, standardised
 from headcount.pruners.schedule import Annealing
 from headcount.pruners.subset import drawn_count, gumbel_noise, soft_top_k
 
+RISK = 0.01  # of shedding a head that the noise would have selected once more, all heads together
 WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
 
 
@@ -42,6 +43,8 @@ class DSPSettings:
         clip: largest norm of w's gradient, clipped apart from the model's by the trainer; None
             leaves it as it is. `with-model` clips both together at the trainer's `max_grad_norm`,
             so that a large gradient of w shrinks that step of the model too (the paper's BERT).
+        shed: let a `PruningTrainer` cut heads that cannot come back, once the cooldown is over;
+            see `JointDSP.lasting`.
     """
 
     annealing: Annealing = WARM_TO_COLD
@@ -52,6 +55,7 @@ class DSPSettings:
     clamp: bool = False
     decay: bool = True
     clip: float | Literal["with-model"] | None = 1.0
+    shed: bool = False
 
 
 # The papers' settings, which were tuned for about 37,000 and 66,000 steps (Table 2 and the code).
@@ -124,6 +128,37 @@ class JointDSP(Pruner):
         if self.settings.balance:
             gates = self.balanced(gates)
         return gates.clamp(max=1.0) if self.settings.clamp else gates
+
+    @property
+    def cuts_while_training(self) -> bool:
+        """Whether heads may be cut before the training ends."""
+        return super().cuts_while_training or self.settings.shed
+
+    def lasting(self, step: int, total_steps: int) -> HeadMask | None:
+        """The heads that can still be kept at the end; None for all.
+
+        When the cooldown is over, gates are hard, and w moves only where the noise lets a closed
+        head overtake a kept one: the difference of two Gumbel variables is logistic, so with
+        logits l that happens with probability σ(l_closed − l_kept) in a step. Summed over the kept
+        heads and the steps that are left this bounds the chance that a head is ever selected
+        again; where it is negligible, the head gets no gradient any more, and will not return.
+        """
+        final = super().lasting(step, total_steps)
+        cooling = step < self.settings.annealing.steps(total_steps)
+        if final is not None or not self.settings.shed or cooling:
+            return final
+        heads = self.bound()
+        mask = self.mask(self.counts[0])
+        logits = self.logits().detach()
+        kept = torch.tensor([heads.indices[place] in mask.kept for place in self.places])
+        overtakes = torch.sigmoid(logits[:, None] - logits[kept][None]).sum(dim=1)
+        chance = (total_steps - step) * overtakes
+        open_still = [
+            heads.indices[place]
+            for place, risk in zip(self.places, chance.tolist(), strict=True)
+            if risk > RISK / len(self.places)
+        ]
+        return mask | HeadMask.from_indices(heads, open_still)
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -57,7 +57,8 @@ class Fixed(Pruner):
                 "a fixed layout is not said; give keep, a number of heads, or like, the mask of a "
                 "pruned model"
             )
-        super().__init__(1 if keep is None else keep, **scope)
+        # A choice that never changes is final before the training begins.
+        super().__init__(1 if keep is None else keep, **{"commit_at": 0.0, **scope})
         self.told = keep is not None
         self.like = like if isinstance(like, HeadMask | None) else _mask_of(Path(like))
 

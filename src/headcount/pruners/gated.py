@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.gates import GateHook
+from headcount.heads.find import find_heads
 
 if TYPE_CHECKING:
     from headcount.pruners.base import Pruner
@@ -35,8 +36,11 @@ class Gated:
         self.training_values: Callable[[], Tensor] = lambda: self.spread(pruner.gates())
 
     def __enter__(self) -> Gated:
+        here = find_heads(self.model)  # some may have been cut since the pruner got to know them
+        place = {index: place for place, index in enumerate(self.pruner.bound().indices)}
+        self._here = torch.tensor([place[index] for index in here.indices])
         start = 0
-        for block in self.pruner.bound().blocks:
+        for block in here.blocks:
             stop = start + block.num_heads
             if block.num_heads:
                 home = self.model.get_submodule(block.path)
@@ -72,9 +76,16 @@ class Gated:
         return self.spread(self.pruner.mask_gates())
 
     def spread(self, gates: Tensor) -> Tensor:
-        """The gates of the scope's heads among those of all heads, as they are multiplied."""
+        """The gates of all heads that are there, as they are multiplied, from the scope's."""
         values = torch.ones(len(self.pruner.bound()), dtype=gates.dtype, device=gates.device)
-        return values.index_put((self._places(gates.device),), applied(gates))
+        values = values.index_put((self._places(gates.device),), applied(gates))
+        return values if len(self._here) == len(values) else values[self._here.to(gates.device)]
+
+    def gather(self, gradient: Tensor) -> Tensor:
+        """The gradient of the scope's gates from that of all heads that are there; else 0."""
+        whole = gradient.new_zeros(len(self.pruner.bound()))
+        whole[self._here.to(gradient.device)] = gradient
+        return whole[self.pruner.places]
 
     def _places(self, device: torch.device) -> Tensor:
         return torch.tensor(self.pruner.places, device=device)

@@ -28,6 +28,12 @@ class PrunerCallback(TrainerCallback):
         """Clip the pruner's gradients, and set its rate."""
         self.trainer.prepare_update()
 
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """See whether heads can be cut."""
+        self.trainer.consider_cutting()
+
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

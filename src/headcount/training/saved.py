@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.training.history import SelectionHistory, write_whole
@@ -17,16 +18,29 @@ WEIGHTS, STATE, HISTORY = "pruner.safetensors", "pruner.json", "selection_histor
 OPTIMIZER = "pruner_optimizer.pt"  # of a sharded model; else it is in the Trainer's own file
 
 
-def save_pruner(pruner: Pruner, history: SelectionHistory, folder: Path) -> None:
-    """Write what the pruner has learned, and the history of its choice, into a folder."""
+def save_pruner(pruner: Pruner, history: SelectionHistory, heads: HeadMask, folder: Path) -> None:
+    """Write what the pruner has learned, and the history of its choice, into a folder.
+
+    Args:
+        pruner: any.
+        history: of its choice.
+        heads: that the model has; fewer than at the start if some were cut since.
+        folder: of the checkpoint.
+    """
     weights = {name: value.cpu().contiguous() for name, value in pruner.state_dict().items()}
-    state: dict[str, Any] = {"pruner": pruner.name}
+    state: dict[str, Any] = {"pruner": pruner.name, "heads": heads.to_dict()}
     if isinstance(pruner, HardConcrete):
         state["penalty_weight"] = pruner.penalty_weight
     text = json.dumps(state, indent=2) + "\n"
     write_whole(folder / WEIGHTS, lambda path: save_file(weights, path))
     write_whole(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
     history.save(folder / HISTORY)
+
+
+def saved_heads(folder: Path) -> HeadMask | None:
+    """The heads that the model of a checkpoint has; None if it does not tell."""
+    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    return HeadMask.from_dict(state["heads"]) if "heads" in state else None
 
 
 def load_pruner(pruner: Pruner, folder: Path) -> None:

@@ -67,7 +67,7 @@ class PrunerStep:
             return
         values = self.values()
         felt = torch.zeros_like(values) if values.grad is None else values.grad / loss_scale
-        felt = felt[self.pruner.places]
+        felt = self.gated.gather(felt)
         if dist.is_available() and dist.is_initialized():
             dist.all_reduce(felt)
             felt /= dist.get_world_size()

@@ -13,26 +13,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import (
-    PreTrainedModel,
-    Seq2SeqTrainer,
-    Trainer,
-)
+from transformers import PreTrainedModel, Seq2SeqTrainer
+from transformers.trainer_utils import TrainOutput
 
 from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner
+from headcount.pruners.base import Pruner, frozen
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory, write_whole
-from headcount.training.saved import HISTORY, OPTIMIZER, load_pruner, save_pruner
+from headcount.training.saved import HISTORY, OPTIMIZER, load_pruner, save_pruner, saved_heads
 from headcount.training.sharded import gathered, preparing, showing, skeleton
+from headcount.training.shrink import ShrinkingTrainer, worth_cutting
 from headcount.training.step import PrunerStep, ignores_item_count
 
 
-class PruningTrainer(Trainer):
+class PruningTrainer(ShrinkingTrainer):
     """A `Trainer` that chooses K heads of the model while it trains it.
 
         trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
@@ -67,7 +66,16 @@ class PruningTrainer(Trainer):
         self._gates = ExitStack()
         self._removed = self._loss_known = False
         self._skeleton = skeleton(self._plain()) if self.is_fsdp_enabled else None
-        self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(self._plain())))
+        if pruner.cuts_while_training and (
+            self.is_fsdp_enabled or self.is_deepspeed_enabled or self.args.load_best_model_at_end
+        ):
+            raise HeadcountError(
+                "heads cannot be cut while a model is sharded, nor when an earlier checkpoint is "
+                "to be taken at the end; leave out commit_at and shed, or FSDP, DeepSpeed and "
+                "load_best_model_at_end"
+            )
+        self.pruner_step: PrunerStep | None = None
+        self._attach()
         checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
         if checkpointing.get("use_reentrant"):
             # It goes backward into blocks whose input asks for it only, not for the gates' sake.
@@ -84,6 +92,38 @@ class PruningTrainer(Trainer):
             clip = self.accelerator.clip_grad_norm_
             self.accelerator.clip_grad_norm_ = clipping_with_model(clip, pruner)
         self.add_callback(PrunerCallback(self))
+
+    def _attach(self) -> None:
+        """Put the gates in place; a choice that is final needs none."""
+        model, pruner = self._plain(), self.pruner
+        if pruner.committed is None:
+            self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(model)))
+        else:
+            self.pruner_step = None
+            self._gates.enter_context(frozen(model, pruner.freeze))
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """Train as `Trainer` does; heads that are out from the start are cut before."""
+        lasting = self.pruner.lasting(0, 1)
+        if lasting is not None and len(lasting) < len(find_heads(self._plain())):
+            self.cut(lasting)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def cut(self, mask: HeadMask) -> None:
+        """Cut heads out of the model in training, and take the gates of the rest up again."""
+        self._gates.close()
+        super().cut(mask)
+        self.pruner.commit(mask)
+        self._attach()
+
+    def consider_cutting(self) -> None:
+        """Pause after this step if enough heads are known to be out."""
+        lasting = self.pruner.lasting(self.state.global_step, self.state.max_steps)
+        if lasting is None or self.state.global_step >= self.state.max_steps:
+            return
+        final = len(self.pruner.counts) == 1 and lasting == self.pruner.mask()
+        if worth_cutting(self._plain(), lasting, final):
+            self.cut_after_step(lasting)
 
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
@@ -152,12 +192,14 @@ class PruningTrainer(Trainer):
         """A micro-batch of a training step; the last one gives the pruner its gradients."""
         if not self._loss_known and num_items_in_batch is not None:
             self._learn_about_loss(model, inputs, num_items_in_batch)
-        self.pruner_step.begin(self.state.global_step, self.state.max_steps)
+        step = self.pruner_step
+        if step is not None:
+            step.begin(self.state.global_step, self.state.max_steps)
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch, **kwargs)
-        if self.accelerator.sync_gradients:
+        if step is not None and self.accelerator.sync_gradients:
             # Before the unscaling of mixed precision, so that it sees an overflow here too.
             scaler = self.accelerator.scaler
-            self.pruner_step.finish(1.0 if scaler is None else scaler.get_scale())
+            step.finish(1.0 if scaler is None else scaler.get_scale())
         return loss
 
     def _learn_about_loss(
@@ -216,7 +258,8 @@ class PruningTrainer(Trainer):
 
     def begin_history(self) -> None:
         """Note the first selection of a training that starts anew."""
-        self.pruner_step.forget()
+        if self.pruner_step is not None:
+            self.pruner_step.forget()
         if self.state.global_step == 0:
             self.history.clear()
         self.history.record(self.state.global_step, self.mask())
@@ -230,7 +273,9 @@ class PruningTrainer(Trainer):
         # Before the rest: the Trainer writes its state last, and what has that is complete.
         folder = f"checkpoint-{self.state.global_step}"
         if self.args.should_save:
-            save_pruner(self.pruner, self.history, Path(self._get_output_dir(trial=trial)) / folder)
+            here = HeadMask.all(find_heads(self._plain()))
+            place = Path(self._get_output_dir(trial=trial)) / folder
+            save_pruner(self.pruner, self.history, here, place)
         self.save_history()
         super()._save_checkpoint(model, trial, *args, **kwargs)
 
@@ -264,8 +309,11 @@ class PruningTrainer(Trainer):
                 own.load_state_dict(state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
         load_pruner(self.pruner, Path(resume_from_checkpoint))
+        here = saved_heads(Path(resume_from_checkpoint))
+        if here is not None and len(here) < len(find_heads(self._plain())):
+            self.cut(here)
+        super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
         self.history = SelectionHistory.load(Path(resume_from_checkpoint) / HISTORY)
 
     def _load_best_model(self) -> None:

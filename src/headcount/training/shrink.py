@@ -1,0 +1,179 @@
+"""Training that gets smaller: heads that cannot come back are cut out in the middle of it.
+
+A training is stopped between two steps, the model and its optimizer's state are cut, a checkpoint
+is written, and the training goes on from there. `Trainer` resumes exactly, so everything that
+depends on the size of the weights (wrappers of several processes, the optimizer) is made anew, and
+a run that dies after the cut resumes from a small checkpoint as from any other.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer
+from transformers.trainer_utils import TrainOutput
+
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.surgery import remove_heads
+
+WORTH = 1 / 8  # share of the heads that must be gone before the training is stopped for it
+
+
+class ShrinkingTrainer(Trainer):
+    """A `Trainer` that can cut heads while it trains."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._given_optimizer = self.optimizer
+        self._to_cut: HeadMask | None = None
+
+    def cut_after_step(self, mask: HeadMask) -> None:
+        """Ask for a pause at the end of this step, in which all heads but these are cut."""
+        self._to_cut = mask
+        self.control.should_training_stop = True
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """Train as `Trainer` does, with pauses to cut heads."""
+        output: TrainOutput = super().train(resume_from_checkpoint, *args, **kwargs)
+        while self._to_cut is not None:
+            self.cut(self._to_cut)
+            self._to_cut = None
+            self._save_checkpoint(self.accelerator.unwrap_model(self.model), trial=None)
+            folder = Path(self._get_output_dir(trial=None)) / f"checkpoint-{self.state.global_step}"
+            self.accelerator.wait_for_everyone()
+            self._forget_sizes()
+            output = super().train(str(folder), *args, **kwargs)
+        return output
+
+    def cut(self, mask: HeadMask) -> None:
+        """Cut heads out of the model, and out of the optimizer's state if there is one.
+
+        Args:
+            mask: the heads that stay.
+        """
+        model = self.accelerator.unwrap_model(self.model)
+        optimizer = None if self.optimizer is None else _plain(self.optimizer)
+        cut_with_optimizer(model, mask, optimizer)
+
+    def _forget_sizes(self) -> None:
+        """Let the next training wrap the model anew, and make an optimizer for its weights."""
+        self.model_wrapped = self.model = self.accelerator.unwrap_model(self.model)
+        if self._given_optimizer is None:
+            self.optimizer = self.lr_scheduler = None
+
+
+def cut_with_optimizer(
+    model: nn.Module, mask: HeadMask, optimizer: torch.optim.Optimizer | None
+) -> None:
+    """Cut heads out of a model in training.
+
+    Cut weights become new parameters: whoever follows the old ones (autograd, a wrapper for several
+    processes) knows them by their old sizes.
+
+    Args:
+        model: cut in place.
+        mask: the heads that stay.
+        optimizer: of the model; its state is cut alike.
+    """
+    left = surviving_elements(model, mask)
+    old = dict(model.named_parameters())
+    remove_heads(model, mask)
+    renewed: dict[nn.Parameter, tuple[nn.Parameter, Tensor]] = {}
+    for module in model.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            if parameter not in renewed:
+                path = next(path for path, known in old.items() if known is parameter)
+                if path not in left:
+                    continue
+                fresh = nn.Parameter(parameter.data, parameter.requires_grad)
+                renewed[parameter] = (fresh, left[path])
+            setattr(module, name, renewed[parameter][0])
+    if optimizer is not None:
+        _renew(optimizer, renewed)
+
+
+def surviving_elements(model: nn.Module, mask: HeadMask) -> dict[str, Tensor]:
+    """Which elements of each parameter would be left, by flat index in the shape of the rest.
+
+    A twin of the model whose weights are their own indices is cut, and tells.
+
+    Returns:
+        By name; parameters that stay whole are not in it.
+    """
+    twin = copy.deepcopy(model)
+    before = {}
+    for name, parameter in twin.named_parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+        before[name] = parameter.numel()
+        # Whole numbers up to 2**53 are exact, and weights must be floating point.
+        parameter.data = torch.arange(parameter.numel(), dtype=torch.float64).view(parameter.shape)
+    remove_heads(twin, mask)
+    return {
+        name: parameter.data.long()
+        for name, parameter in twin.named_parameters()
+        if parameter.numel() < before[name]
+    }
+
+
+def _renew(
+    optimizer: torch.optim.Optimizer, renewed: dict[nn.Parameter, tuple[nn.Parameter, Tensor]]
+) -> None:
+    for group in optimizer.param_groups:
+        group["params"] = [renewed[p][0] if p in renewed else p for p in group["params"]]
+    for parameter, (fresh, left) in renewed.items():
+        state = optimizer.state.pop(parameter, None)
+        if state is not None:
+            whole = max((v.numel() for v in state.values() if _is_tensor(v)), default=0)
+            optimizer.state[fresh] = {
+                name: value.flatten()[left.to(value.device)]
+                if _is_tensor(value) and value.numel() == whole > 1
+                else value
+                for name, value in state.items()
+            }
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _plain(optimizer: Any) -> torch.optim.Optimizer:
+    """The optimizer inside the one of accelerate."""
+    inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
+    return inner
+
+
+def expand(small: nn.Module, whole: nn.Module, mask: HeadMask) -> None:
+    """Put the weights of a cut model into one with all heads, whose other heads stay as they are.
+
+    Under the mask the whole model must then say what the small one says.
+
+    Args:
+        small: a model with the heads of the mask.
+        whole: an unpruned model of the same kind, changed in place.
+        mask: the heads of the small model.
+    """
+    left = surviving_elements(whole, mask)
+    trained = dict(small.named_parameters())
+    buffers = dict(small.named_buffers())
+    with torch.no_grad():
+        for name, parameter in whole.named_parameters():
+            if name in left:
+                parameter.view(-1)[left[name].flatten()] = trained[name].flatten()
+            else:
+                parameter.copy_(trained[name])
+        for name, buffer in whole.named_buffers():
+            if name in buffers and buffers[name].shape == buffer.shape:
+                buffer.copy_(buffers[name])
+
+
+def worth_cutting(model: nn.Module, lasting: HeadMask, decided: bool) -> bool:
+    """Whether so many heads are gone that a pause pays, or the choice is final."""
+    here = len(find_heads(model))
+    gone = here - len(lasting)
+    return gone > 0 and (decided or gone >= WORTH * here)
