@@ -164,6 +164,23 @@ def test_other_training_is_another_study(study: Path, finished: Path) -> None:
         run_study(StudySettings.read(study), folder)
 
 
+@pytest.mark.parametrize(
+    ("entry", "change", "said"),
+    [
+        ("l0-dear", {"lambda": 0.5}, r"l0-dear-own-seed0 was begun with lambda 0\.001, but now it"),
+        ("together", {"keep": [4, 3, 2]}, r"was begun with trained_for \[4, 2\], but now it is"),
+    ],
+)
+def test_results_of_other_settings_are_told(
+    study: Path, finished: Path, entry: str, change: dict[str, object], said: str
+) -> None:
+    other = yaml.safe_load(study.read_text())
+    other["settings"][entry] |= change
+    study.write_text(yaml.safe_dump(other))
+    with pytest.raises(HeadcountError, match=said):
+        run_study(StudySettings.read(study), finished)
+
+
 def _start(study: Path, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [COMMAND, "compare", study, "--output", folder],

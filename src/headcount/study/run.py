@@ -20,6 +20,7 @@ from headcount.runs.prune import prune, prune_many
 from headcount.runs.rank import rank_heads
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.settings import RunSettings
+from headcount.runs.unfinished import refuse_other_settings
 from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import write_results
 from headcount.training.history import write_whole
@@ -41,6 +42,10 @@ class Places:
     def run(self, name: str) -> Path:
         """The folder of a run."""
         return self.folder / "runs" / name
+
+    def has(self, name: str) -> bool:
+        """Whether a run has its result, which is written last."""
+        return (self.run(name) / RESULT).is_file()
 
     def base(self, study: StudySettings, run: RunSettings) -> Path:
         """The fine-tuned model that pipelined methods start from.
@@ -81,6 +86,9 @@ def open_study(study: StudySettings, folder: Path) -> Places:
                 f"{folder} was begun with {fixed[0]} {begun.get(fixed[0])}, but now it is "
                 f"{settings[fixed[0]]}; give the same settings to go on, or another folder"
             )
+        for name, run in study.runs().items():
+            if Places(folder).has(name):
+                refuse_other_settings(Places(folder).run(name), run.to_dict())
     try:
         for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -135,12 +143,8 @@ def run_study(
 
 
 def undone(places: Places, job: Job, failed: Collection[str] = ()) -> list[str]:
-    """Runs of a job that have no result, which is written last, and have not failed."""
-    return [
-        name
-        for name in job.runs
-        if name not in failed and not (places.run(name) / RESULT).is_file()
-    ]
+    """Runs of a job that have no result and have not failed."""
+    return [name for name in job.runs if name not in failed and not places.has(name)]
 
 
 def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -> bool:
