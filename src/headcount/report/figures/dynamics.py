@@ -26,8 +26,8 @@ def settled(run: Run) -> tuple[Array, Array] | None:
     final = set(run.mask.kept) if run.mask is not None else set(selections[-1][1])
     if not final:
         return None
-    steps = np.array([step for step, _ in selections], dtype=float)
-    shares = np.array([len(final & set(heads)) / len(final) for _, heads in selections])
+    steps = np.array([float(s.step) for s in selections])
+    shares = np.array([len(final & set(heads)) / len(final) for _, heads, _ in selections])
     return steps, shares
 
 
