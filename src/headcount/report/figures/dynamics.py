@@ -138,7 +138,7 @@ def _key(row: Any) -> _Key:
 def _said(key: _Key) -> str:
     what, value = key
     if what == "heads":
-        return f"{value:.0f} heads"
+        return "1 head" if value == 1 else f"{value:.0f} heads"
     return "own count" if math.isnan(value) else f"λ = {value:g}"
 
 
