@@ -190,7 +190,8 @@ def choices_of(folders: Sequence[Path]) -> Iterator[Choice]:
     Args:
         folders: outputs of `headcount compare`.
     """
-    from headcount.report.study_data import UNPRUNED, read_study
+    from headcount.report.study_data import read_study
+    from headcount.study.entry import UNPRUNED
 
     for folder in folders:
         for run in read_study(folder).runs.values():

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from headcount.errors import HeadcountError
 from headcount.report.figures.dynamics import draw_dynamics
 from headcount.report.figures.efficiency import draw_gain_by_heads, draw_gain_by_metric
+from headcount.report.figures.kinds import ONE_KIND, draw_kinds
 from headcount.report.figures.layers import draw_layers
 from headcount.report.figures.metric import draw_metric
 from headcount.report.figures.penalty import draw_penalty
@@ -109,6 +110,18 @@ def _draw_whole(
     for method in comparison.methods:
         stem = folder / f"{prefix}layers-{_slug(method)}"
         _put(draw_layers(study, comparison, method), stem, report)
+    _put_kinds(study, comparison, folder, prefix, report)
+
+
+def _put_kinds(
+    study: StudyData, comparison: Comparison, folder: Path, prefix: str, report: Report
+) -> None:
+    """A figure for each method; that the model has one kind only is told once."""
+    drawn = {f"kinds-{_slug(m)}": draw_kinds(study, comparison, m) for m in comparison.methods}
+    if set(drawn.values()) == {ONE_KIND}:
+        drawn = {"kinds": ONE_KIND}
+    for name, figure in drawn.items():
+        _put(figure, folder / f"{prefix}{name}", report)
 
 
 def _put(figure: Figure | str, stem: Path, report: Report) -> None:

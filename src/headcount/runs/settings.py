@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 
 
@@ -34,6 +35,9 @@ class TrainingSettings:
         limit_eval: use so many examples of each evaluation set.
         max_length: longer inputs are cut, in tokens.
         log_every: steps between two logs; the selection history has one entry each.
+        evaluate_every: steps between two evaluations, during a pruning, of the model with the
+            selected heads alone, on the first evaluation set; for the selection history. They
+            change nothing else, but each takes as long as any evaluation. None does none.
         report_to: loggers of transformers (tensorboard, wandb, …).
     """
 
@@ -57,7 +61,15 @@ class TrainingSettings:
     limit_eval: int | None = None
     max_length: int = 128
     log_every: int = 10
+    evaluate_every: int | None = None
     report_to: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.evaluate_every is not None and self.evaluate_every < 1:
+            raise HeadcountError(
+                f"evaluate_every is {self.evaluate_every}, expected a number of steps from 1; "
+                "leave it out to evaluate at the end alone"
+            )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,16 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headcount.report.figures.style import GREY, axis_label, dress, legend, look, new_figure, unit
+from headcount.report.figures.style import (
+    GREY,
+    axis_label,
+    dress,
+    head,
+    legend,
+    look,
+    new_figure,
+    unit,
+)
 from headcount.report.study_data import Comparison, StudyData
 from headcount.study.entry import UNPRUNED
 
@@ -41,9 +50,7 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
             color=colour, label="mean ± standard deviation",
         )  # fmt: skip
         axes.plot(of["heads"], of[column], "o", color=GREY, markersize=2.5, label="each run")
-    figure.suptitle(
-        f"{comparison.model}, {comparison.task}: gain by heads", x=0.01, ha="left", fontsize=10
-    )
+    head(figure, f"{comparison.model}, {comparison.task}: gain by heads")
     legend(figure, panels[1])
     return figure
 
@@ -68,7 +75,7 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
         if not comparison.unpruned.empty:
             level = unit(comparison.metric) * comparison.unpruned["value"].mean()
             axes.axvline(level, color=GREY, linewidth=1.2, linestyle=(0, (6, 2)), label="unpruned")
-    figure.suptitle(f"{comparison.title}: gain by what it costs", x=0.01, ha="left", fontsize=10)
+    head(figure, f"{comparison.title}: gain by what it costs")
     legend(figure, panels[1])
     return figure
 

@@ -8,7 +8,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headcount.report.figures.style import GREY, axis_label, dress, legend, look, new_figure, unit
+from headcount.report.figures.style import (
+    GREY,
+    axis_label,
+    dress,
+    head,
+    legend,
+    look,
+    new_figure,
+    unit,
+)
 from headcount.report.study_data import Comparison
 
 FEW = 1 / 3  # the papers look closer where more than two thirds of the heads are gone
@@ -55,8 +64,8 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
                 markerfacecolor="none", **style,
             )  # fmt: skip
     _unpruned_line(axes, comparison.unpruned, scale, born)
-    title = comparison.title + (", few heads" if few else "")
-    dress(axes, title, "kept heads", axis_label(comparison.metric))
+    head(figure, comparison.title + (", few heads" if few else ""))
+    dress(axes, "", "kept heads", axis_label(comparison.metric))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(figure, axes)
     return figure

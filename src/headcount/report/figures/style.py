@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -55,6 +57,12 @@ def new_figure(width: float = 5.2, height: float = 3.6) -> Figure:
     return figure
 
 
+def head(figure: Figure, title: str) -> None:
+    """A title over all panels, in as many lines as it needs."""
+    lines = textwrap.fill(title, int(figure.get_figwidth() / 0.08))  # inches of a letter
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=_SIZE + 1)
+
+
 def dress(axes: Axes, title: str, x: str, y: str) -> None:
     """Title, labels and a quiet frame."""
     axes.set_title(title, loc="left", fontsize=_SIZE + 1)
@@ -67,9 +75,19 @@ def dress(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """Below the figure, where it hides no point."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = min(3, len(labels))
+    """Of all that is drawn in the axes, below the figure, where it hides no point."""
+    legend_below(figure, *axes.get_legend_handles_labels())
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Of these handles, in as many columns as the figure has room for."""
+
+    def width(columns: int) -> float:
+        parts = np.array_split([len(label) for label in labels], columns)
+        return sum(0.6 + 0.075 * float(part.max()) for part in parts)  # inches: handle and letters
+
+    fitting = [n for n in range(1, len(labels) + 1) if width(n) <= figure.get_figwidth()]
+    columns = max(fitting, default=1)
     figure.legend(
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=_SIZE
     )
