@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
@@ -31,18 +31,20 @@ def draw_roles(found: Roles) -> Figure:
     figure = new_figure(0.42 * width + 1.4, 0.42 * len(found.layout) + 1.5)
     axes = figure.subplots()
     there = {head.name: head for head in found.heads}
+    drawn: list[Rectangle] = []
     for row, (block, born) in enumerate(found.layout):
         for column in range(born):
             head = there.get(f"{block}.{column}")
             if head is None:
-                _square(axes, column, row, (GONE,))
+                drawn += _stripes(column, row, (GONE,))
                 continue
-            paint(axes, column, row, head.roles)
+            drawn += squares(column, row, head.roles)
             axes.text(column, row, "\n".join(_words(head)), ha="center", va="center", fontsize=7)
             if (head.special or 0.0) > found.criteria.special:
                 axes.plot(column + 0.33, row + 0.33, "o", color="black", markersize=2)
             if found.kept is not None and head.name in found.kept:
                 axes.add_patch(_frame(column, row))
+    axes.add_collection(PatchCollection(drawn, match_original=True))
     axes.set_xlim(-0.6, width - 0.4)
     axes.set_ylim(len(found.layout) - 0.4, -0.6)
     axes.set_aspect("equal")
@@ -106,16 +108,16 @@ def role_patches() -> list[Patch]:
     return [*known, Patch(color=OTHER, label="other")]
 
 
-def paint(axes: Axes, x: float, y: float, roles: tuple[Role, ...]) -> None:
-    """A square for a head, with a stripe for each of its roles."""
-    _square(axes, x, y, tuple(COLOURS[role] for role in roles) or (OTHER,))
+def squares(x: float, y: float, roles: tuple[Role, ...]) -> Iterator[Rectangle]:
+    """The square of a head, with a stripe for each of its roles."""
+    return _stripes(x, y, tuple(COLOURS[role] for role in roles) or (OTHER,))
 
 
-def _square(axes: Axes, x: float, y: float, colours: tuple[str, ...]) -> None:
+def _stripes(x: float, y: float, colours: tuple[str, ...]) -> Iterator[Rectangle]:
     width = _SIDE / len(colours)
     for number, colour in enumerate(colours):
         left = x - _SIDE / 2 + number * width
-        axes.add_patch(Rectangle((left, y - _SIDE / 2), width, _SIDE, color=colour, linewidth=0))
+        yield Rectangle((left, y - _SIDE / 2), width, _SIDE, color=colour, linewidth=0)
 
 
 def _frame(x: float, y: float) -> Rectangle:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
+from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from headcount.analysis.figures.roles import paint, role_patches
+from headcount.analysis.figures.roles import role_patches, squares
 from headcount.report.figures.style import new_figure
 
 if TYPE_CHECKING:
@@ -64,15 +66,17 @@ def _columns(found: RolesOverKeep, method: str) -> list[KeptSet]:
 
 
 def _stack(axes: Axes, sets: list[KeptSet], wide: int) -> None:
+    drawn: list[Rectangle] = []
     for place, one in enumerate(sets):
         left = place * (wide + 1)
         for number, head in enumerate(one.heads):
             y, x = divmod(number, wide)
-            paint(axes, left + x, y, head.roles)
+            drawn += squares(left + x, y, head.roles)
             if head.functions > 1:
                 axes.text(
                     left + x, y, str(head.functions), ha="center", va="center_baseline", fontsize=6
                 )
+    axes.add_collection(PatchCollection(drawn, match_original=True))
     middle = (wide - 1) / 2
     ticks = [place * (wide + 1) + middle for place in range(len(sets))]
     axes.set_xticks(ticks, [str(one.keep) for one in sets])
