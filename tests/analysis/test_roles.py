@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import random
@@ -18,17 +17,15 @@ import headcount as hc
 from headcount.analysis.roles import (
     Criteria,
     Roles,
+    RolesOverKeep,
     Sentence,
     find_roles,
-    read_conllu,
-    read_sentences,
     roles_over_keep,
 )
-from headcount.analysis.roles.batches import make_examples
 from headcount.analysis.roles.result import HeadRoles
 from headcount.analysis.roles.sentences import Arc
 from headcount.analysis.roles.statistics import word_weights
-from headcount.analysis.store import load_analysis, save_analysis
+from headcount.analysis.store import find_analyses, load_analysis, save_analysis
 from headcount.cli import app
 from headcount.errors import HeadcountError
 
@@ -236,58 +233,6 @@ def test_attention_to_a_word_is_the_sum_and_from_it_the_mean() -> None:
     torch.testing.assert_close(word_weights(weights, words), expected)
 
 
-def test_pieces_belong_to_the_word_that_they_were_cut_from() -> None:
-    """In whichever way a tokenizer writes spaces: here as a part of the next piece."""
-    raw = Tokenizer(models.BPE({c: i for i, c in enumerate("Ġabc")} | {"bc": 4}, [("b", "c")]))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    pieces = PreTrainedTokenizerFast(tokenizer_object=raw)
-    sentence = Sentence("abc a cbc", ("abc", "a", "cbc"), (Arc(0, 1, "obj"),))
-    (example,) = make_examples(pieces, [sentence], 20)
-    assert " ".join(pieces.convert_ids_to_tokens(list(example.source))) == "a bc Ġ a Ġ c bc"
-    assert example.words == (0, 0, 1, 1, 2, 2, 2)
-
-
-TREES = """# text = I don't see
-1\tI\t_\t_\t_\t_\t4\tnsubj:pass\t_\t_
-2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\t_
-2\tdo\t_\t_\t_\t_\t4\taux\t_\t_
-3\tn't\t_\t_\t_\t_\t4\tadvmod\t_\t_
-3.1\tnothing\t_\t_\t_\t_\t_\t_\t_\t_
-4\tsee\t_\t_\t_\t_\t0\troot\t_\t_
-5\t.\t_\t_\t_\t_\t4\tpunct\t_\t_
-
-1\tGo\t_\t_\t_\t_\t0\troot\t_\t_
-"""
-
-
-def test_conllu_is_read_by_words(tmp_path: Path) -> None:
-    file = tmp_path / "trees.conllu.gz"
-    file.write_bytes(gzip.compress(TREES.encode()))
-    first, second = read_conllu(file)
-    assert first.text == "I do n't see ." and second.words == ("Go",)
-    assert first.arcs == (Arc(0, 3, "nsubj"), Arc(1, 3, "aux"), Arc(2, 3, "advmod"))
-    assert len(read_conllu(file, limit=1)) == 1
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [("\t4\taux", "\t9\taux", "governor '9'"), ("1\tGo\t_", "1\tGo", "9 fields")],
-)
-def test_broken_conllu_is_told(tmp_path: Path, old: str, new: str, message: str) -> None:
-    file = tmp_path / "trees.conllu"
-    file.write_text(TREES.replace(old, new))
-    with pytest.raises(HeadcountError, match=message):
-        read_conllu(file)
-
-
-def test_translations_must_match_the_sentences(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("one\n\ntwo\n")
-    (tmp_path / "b").write_text("eins\n\nzwei\ndrei\n")
-    with pytest.raises(HeadcountError, match="4 lines, but there are 3"):
-        read_sentences(tmp_path / "a", target=tmp_path / "b")
-    assert len(read_sentences(tmp_path / "a", target=tmp_path / "b", limit=3)) == 2
-
-
 def head(name: str, number: int) -> HeadRoles:
     roles: Any = [(), ("positional",), ("syntactic",), ("positional", "rare")][number % 4]
     relations = ("obj: governor", "nsubj: governor") if "syntactic" in roles else ()
@@ -340,3 +285,30 @@ def test_the_command_writes_map_table_and_relations(encoder: Path, tmp_path: Pat
     assert {r.relation for r in read.relations} == {"nsubj", "xcomp"}
     again = CliRunner().invoke(app, command)
     assert "exists already" in str(again.exception)
+
+
+def test_the_command_measures_each_pruned_model_of_a_study(encoder: Path, tmp_path: Path) -> None:
+    config = BertConfig(
+        vocab_size=29, hidden_size=24, num_hidden_layers=4, num_attention_heads=12,
+        intermediate_size=8, max_position_embeddings=16,
+    )  # fmt: skip
+    words, model = PreTrainedTokenizerFast.from_pretrained(encoder), BertModel(config)
+    model.save_pretrained(tmp_path / "whole")
+    words.save_pretrained(tmp_path / "whole")
+    writer = Writer(tmp_path / "study")
+    run = writer.run("joint-dsp", 6, 0, {}, {"matched": 0.7})
+    writer.finish()
+    mask = hc.HeadMask.load(run / "mask.json")
+    hc.remove_heads(model, mask)
+    model.save_pretrained(run)
+    words.save_pretrained(run)
+    (tmp_path / "text").write_text("the film was good\na play so dull\n")
+    done = CliRunner().invoke(app, [
+        "roles", str(tmp_path / "whole"), "--text", str(tmp_path / "text"), "--pruned",
+        "--study", str(tmp_path / "study"),
+    ])  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (over,), _ = find_analyses(tmp_path / "study")
+    assert isinstance(over, RolesOverKeep) and over.pruned
+    assert over.whole.keep == 48
+    assert {head.name for head in over.sets[0].heads} == set(mask.names)

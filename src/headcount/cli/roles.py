@@ -59,6 +59,8 @@ def roles(
 
     if study is None and output is None:
         raise HeadcountError("there is no place for the result; give a new folder as --output")
+    if pruned and study is None:
+        raise HeadcountError("--pruned is about the runs of a study; give its folder as --study")
     folder = output or Path(str(study)) / FOLDER / RolesOverKeep.kind
     if folder.exists():  # said before the work, not after
         raise HeadcountError(f"{folder} exists already; give a new folder for the output")
