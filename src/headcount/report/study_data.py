@@ -14,6 +14,8 @@ import pandas as pd
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.runs.importance import FILE as IMPORTANCE
+from headcount.runs.importance import load_importances
 from headcount.runs.methods import METHODS
 from headcount.runs.result import RunResult
 from headcount.study.results import COLUMNS
@@ -50,6 +52,7 @@ class Run:
         result: as `metrics.json` holds it.
         mask: the kept heads; None if its file is missing or broken.
         history: for methods that learn.
+        importance: of every head by its flat index, NaN where none is known; None without a file.
     """
 
     name: str
@@ -58,6 +61,7 @@ class Run:
     result: RunResult
     mask: HeadMask | None
     history: SelectionHistory | None
+    importance: list[float] | None = None
 
     @property
     def penalty(self) -> float | None:
@@ -235,7 +239,7 @@ def _read_run(folder: Path, problems: list[str]) -> Run | None:
     except (HeadcountError, OSError, ValueError) as error:
         problems.append(f"run {name} is missing or broken: {error}")
         return None
-    mask = history = None
+    mask = history = importance = None
     try:
         mask = HeadMask.load(folder / "mask.json")
     except HeadcountError as error:
@@ -245,7 +249,18 @@ def _read_run(folder: Path, problems: list[str]) -> Run | None:
             history = SelectionHistory.load(folder / "selection_history.json")
         except HeadcountError as error:
             problems.append(f"run {name} has no readable selection history: {error}")
-    return Run(name, folder, settings, result, mask, history)
+    if (folder / IMPORTANCE).is_file():
+        try:
+            _, importance = load_importances(folder / IMPORTANCE)
+            if mask is not None and len(importance) != mask.born:
+                problems.append(
+                    f"run {name} has importances of {len(importance)} heads, but its mask is of "
+                    f"{mask.born}; they are left out"
+                )
+                importance = None
+        except HeadcountError as error:
+            problems.append(f"run {name} has no readable importances: {error}")
+    return Run(name, folder, settings, result, mask, history, importance)
 
 
 def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:

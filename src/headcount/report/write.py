@@ -1,4 +1,4 @@
-"""Write the tables and figures of a study beside its results."""
+"""Write the tables, figures and page of a study beside its results."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from headcount.report.figures.layers import draw_layers
 from headcount.report.figures.metric import draw_metric
 from headcount.report.figures.penalty import draw_penalty
 from headcount.report.figures.style import save
+from headcount.report.page.page import FILE as PAGE
+from headcount.report.page.page import write_page
+from headcount.report.page.section import Picture, Section
 from headcount.report.study_data import Comparison, StudyData, read_study
 from headcount.report.table_text import to_frame, to_latex, to_markdown
 from headcount.report.tables import Table, build_table
@@ -32,15 +35,19 @@ class Report:
         tables: one per model, task, metric and evaluation set.
         written: all files.
         notes: what is missing, broken or left out, one sentence each.
+        sections: of the page, beside its own.
+        texts: the tables as files, by name.
     """
 
     tables: list[Table] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
 
 
 def write_report(folder: str | Path) -> Report:
-    """Write `report/tables` and `report/figures` into a study's folder.
+    """Write `report/tables`, `report/figures` and `report/report.html` into a study's folder.
 
     Args:
         folder: of the study.
@@ -63,6 +70,11 @@ def write_report(folder: str | Path) -> Report:
             if whole not in seen:  # the same for all evaluation sets of a task
                 seen.add(whole)
                 _draw_whole(study, comparison, figures, _prefix(comparison, comparisons), report)
+        page = study.folder / FOLDER / PAGE
+        write_page(
+            page, study, comparisons, report.tables, report.texts, report.notes, report.sections
+        )
+        report.written.append(page)
     except OSError as error:
         raise HeadcountError(
             f"{study.folder / FOLDER} cannot be written: {error.strerror or error}; make room, or "
@@ -84,6 +96,7 @@ def _write_tables(study: StudyData, comparison: Comparison, stem: Path, report: 
         path = stem.with_name(f"{stem.name}.{ending}")
         write_whole(path, _writer(text))
         report.written.append(path)
+        report.texts[path.name] = text
 
 
 def _writer(text: str) -> Callable[[Path], object]:
@@ -106,16 +119,24 @@ def _draw_whole(
     _put(draw_penalty(comparison), folder / f"{prefix}heads-by-lambda", report)
     _put(draw_gain_by_heads(study, comparison), folder / f"{prefix}gain-by-heads", report)
     _put(draw_dynamics(study, comparison), folder / f"{prefix}training-dynamics", report)
+    pictures = []
     for method in comparison.methods:
         stem = folder / f"{prefix}layers-{_slug(method)}"
-        _put(draw_layers(study, comparison, method), stem, report)
+        if _put(draw_layers(study, comparison, method), stem, report):
+            says = f"Heads that {method} keeps, layers down, numbers of heads across."
+            pictures.append(Picture.read(stem.with_name(f"{stem.name}.svg"), says))
+    if pictures:
+        title = f"Kept heads by layer: {comparison.model}, {comparison.task}"
+        report.sections.append(Section(title, "Mean over seeds.", pictures=pictures))
 
 
-def _put(figure: Figure | str, stem: Path, report: Report) -> None:
+def _put(figure: Figure | str, stem: Path, report: Report) -> bool:
+    """Save a figure, or note why there is none."""
     if isinstance(figure, str):
         report.notes.append(f"figure {stem.name} is left out: {figure}")
-    else:
-        report.written += save(figure, stem)
+        return False
+    report.written += save(figure, stem)
+    return True
 
 
 def _names(comparisons: list[Comparison]) -> dict[int, str]:

@@ -49,7 +49,7 @@ def draw_dynamics(study: StudyData, comparison: Comparison) -> Figure | str:
             axes.step(
                 steps, 100 * shares, where="post", color=style["color"], alpha=0.35, linewidth=0.8
             )
-        steps, mean = _mean(of_method)
+        steps, mean = mean_course(of_method)
         axes.step(steps, 100 * mean, where="post", color=style["color"], linewidth=2.2)
         many = "run" if len(of_method) == 1 else "runs"
         dress(axes, f"{method}, {len(of_method)} {many}", "training step", "")
@@ -63,7 +63,7 @@ def draw_dynamics(study: StudyData, comparison: Comparison) -> Figure | str:
     return figure
 
 
-def _mean(curves: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+def mean_course(curves: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     """The mean at every step that a run has logged; a selection holds until the next one."""
     # Before its first entry and after its last one, a run says nothing new: its ends hold.
     steps = np.unique(np.concatenate([steps for steps, _ in curves]))
