@@ -126,7 +126,8 @@ def _draw_whole(
             says = f"Heads that {method} keeps, layers down, numbers of heads across."
             pictures.append(Picture.read(stem.with_name(f"{stem.name}.svg"), says))
     if pictures:
-        title = f"Kept heads by layer: {comparison.model}, {comparison.task}"
+        which = f": {comparison.model}, {comparison.task}" if prefix else ""
+        title = f"Kept heads by layer{which}"
         report.sections.append(Section(title, "Mean over seeds.", pictures=pictures))
 
 

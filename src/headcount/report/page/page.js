@@ -9,6 +9,7 @@
   const comparison = () => data.comparisons[state.comparison];
   const runsHere = () => data.runs.filter((run) => run.group === comparison().group);
   const methodsAmong = (runs) => data.methods.filter((name) => runs.some((run) => run.method === name));
+  const signed = (value) => String(value).replace("-", "−");
   const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
   function element(name, text = "", attributes = {}) {
@@ -72,7 +73,8 @@
       hovermode: "closest", showlegend: true,
     };
     Plotly.react(id, traces, layout, {
-      responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+      responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]],
+      displayModeBar: matchMedia("(hover: hover)").matches ? "hover" : false,
     });
   }
 
@@ -208,8 +210,8 @@
     $("map-says").textContent = `${run.method}, seed ${run.seed}${price}: ${run.heads} of ${run.born} heads kept${score}`;
     const known = (run.importance ?? []).filter((value) => value !== null);
     const least = Math.min(...known), most = Math.max(...known);
-    $("map-least").textContent = known.length ? `importance ${least}` : "This run has no importances.";
-    $("map-most").textContent = known.length ? most : "";
+    $("map-least").textContent = known.length ? `importance ${signed(least)}` : "This run has no importances.";
+    $("map-most").textContent = known.length ? signed(most) : "";
     document.querySelector(".ramp").hidden = !known.length;
     const kept = new Set(run.kept), tables = new Map();
     let flat = 0;
@@ -220,10 +222,10 @@
       row.append(element("th", block.slice(dot + 1), { scope: "row" }));
       for (let head = 0; head < heads; head++, flat++) {
         const value = run.importance?.[flat] ?? null, name = `${block}.${head}`;
-        const says = `${name}: ${value === null ? "importance unknown" : `importance ${value}`}, ${kept.has(flat) ? "kept" : "cut"}`;
+        const says = `${name}: ${value === null ? "importance unknown" : `importance ${signed(value)}`}, ${kept.has(flat) ? "kept" : "cut"}`;
         const cell = element("td", "", { "aria-label": says, "data-head": name, tabindex: flat ? -1 : 0 });
         cell.classList.toggle("kept", kept.has(flat));
-        if (value !== null) cell.style.setProperty("--share", `${most > least ? (100 * (value - least)) / (most - least) : 100}%`);
+        if (value !== null) cell.style.setProperty("--share", `${most > least ? Math.round((100 * (value - least)) / (most - least)) : 100}%`);
         row.append(cell);
       }
     }
@@ -238,7 +240,7 @@
   function panel(kind) {
     const table = element("table");
     table.createCaption().textContent = kind;
-    table.createTHead().insertRow().append(element("td", "", { class: "corner" }));
+    table.createTHead().insertRow().append(element("td"));
     table.createTBody();
     return table;
   }
@@ -305,7 +307,7 @@
   function filterRuns() {
     const words = $("filter").value.toLowerCase().split(/\s+/);
     let found = 0;
-    for (const run of all("#runs details")) {
+    for (const run of all("#run-list details")) {
       const text = run.querySelector("summary").textContent.toLowerCase();
       run.hidden = !words.every((word) => text.includes(word));
       found += !run.hidden;
@@ -319,7 +321,7 @@
     state.comparison = place;
     for (const select of all("[data-choose=comparison]")) fill(select, data.comparisons.map((of, i) => [i, of.title]), place);
     for (const select of all("[data-choose=group]")) fill(select, data.groups.map((name, i) => [i, name]), comparison().group);
-    if ($("map")) fillMap(Number($("map-count").value) || 0);
+    if ($("map")) fillMap(Number($("map-count").value || comparison().few / 2));
     drawAll();
   }
 
@@ -336,7 +338,7 @@
     $("map").addEventListener("keydown", stepMap);
     addEventListener("scroll", () => ($("tip").hidden = true), { passive: true });
   }
-  for (const run of all("#runs details")) run.addEventListener("toggle", openRun);
+  for (const run of all("#run-list details")) run.addEventListener("toggle", openRun);
   $("filter")?.addEventListener("input", filterRuns);
   for (const link of all("a[data-file]")) offer(link, link.dataset.file, data.files[link.dataset.file]);
   offer($("masks"), "masks.json", Object.fromEntries(data.runs.filter((run) => run.kept).map((run) => [run.name, mask(run)])));

@@ -23,15 +23,15 @@ class Grid:
     """A table of the page.
 
     Attributes:
+        caption: above.
         columns: heads of the columns.
         rows: the first cell names the row; text is escaped, `Markup` is not.
-        caption: above.
         footnote: below, a line each.
     """
 
+    caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    caption: str = ""
     footnote: Sequence[str] = ()
 
 
@@ -75,7 +75,7 @@ class Section:
     @property
     def anchor(self) -> str:
         """Where links lead."""
-        return re.sub(r"\W+", "-", self.title.lower()).strip("-")
+        return "section-" + re.sub(r"\W+", "-", self.title.lower()).strip("-")
 
 
 def render(section: Section) -> str:

@@ -42,7 +42,7 @@ def sections(
     if any(run.mask is not None for run in runs):
         yield Section(
             "Map of heads",
-            "A square is a head, a row a layer. The darker, the more important for the method; "
+            "A square is a head, a row a layer. The bluer, the more important to the method; "
             "kept heads have a frame and a dot.",
             body("head_map"),
         )
@@ -89,7 +89,7 @@ def _gain_grids(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator
             for heads, row in groups.sort_index(ascending=False).iterrows()
         ]
         yield Grid(
+            f"{comparison.model}, {comparison.task}: mean over runs",
             ("heads", "speed-up, %", "fewer parameters, %", "runs"),
             rows,
-            f"{comparison.model}, {comparison.task}: mean over runs",
         )

@@ -25,12 +25,12 @@ def table_grids(table: Table) -> Iterator[Grid]:
             for k, cells in table.rows.items()
         ]
         columns = ["heads", *table.methods, "seeds"]
-        yield Grid(columns, rows, title, [*unpruned, legend(table)])
+        yield Grid(title, columns, rows, [*unpruned, legend(table)])
     if table.own_count:
         yield Grid(
+            f"{title}, methods that found their own number of heads",
             [*OWN_COLUMNS, label(table), "seeds"],
             [own_cells(table, row) for row in table.own_count],
-            f"{title}, methods that found their own number of heads",
             [] if table.rows else unpruned,
         )
 
