@@ -342,7 +342,8 @@ def test_downloads_are_the_files(opened: Opened, study: Path) -> None:
 
 
 def test_a_phone_in_the_dark(browser: Any, tmp_path: Path) -> None:
-    writer = Writer(tmp_path)
+    kinds = ("encoder", "decoder", "cross")
+    writer = Writer(tmp_path, layout=tuple((f"{kind}.{i}", 8) for kind in kinds for i in range(2)))
     for method in ("joint-dsp", "pipelined-dsp", "ste", "michel", "ablation", "random"):
         for keep in (24, 12):
             writer.run(method, keep, 0, {"dev": answers(keep)}, {"dev": keep / EXAMPLES})
@@ -357,6 +358,10 @@ def test_a_phone_in_the_dark(browser: Any, tmp_path: Path) -> None:
         )
 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    captions = page.eval_on_selector_all("#map caption", "all => all.map(c => c.innerText)")
+    assert captions == list(kinds)
+    mask = HeadMask.load(tmp_path / "runs" / "joint-dsp-12-seed0" / "mask.json")
+    assert window.kept() == mask.names
     paper, line = look()
     assert paper < 50 and line > 200
     page.click("#theme")

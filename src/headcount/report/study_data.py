@@ -18,6 +18,7 @@ from headcount.runs.importance import FILE as IMPORTANCE
 from headcount.runs.importance import load_importances
 from headcount.runs.methods import METHODS
 from headcount.runs.result import RunResult
+from headcount.runs.unfinished import UNFINISHED
 from headcount.study.results import COLUMNS
 from headcount.study.results import FILE as RESULTS
 from headcount.training.history import SelectionHistory
@@ -175,6 +176,9 @@ def read_study(folder: str | Path) -> StudyData:
     results = _read_results(folder, problems)
     runs = {}
     for place in sorted(path for path in folder.glob("runs/*") if path.is_dir()):
+        if place.name.endswith(UNFINISHED):
+            problems.append(f"run {place.name.removesuffix(UNFINISHED)} is not finished")
+            continue
         run = _read_run(place, problems)
         if run is not None:
             runs[run.name] = run

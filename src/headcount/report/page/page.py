@@ -18,6 +18,7 @@ from headcount.study.results import FILE as RESULTS
 from headcount.training.history import write_whole
 
 FILE = "report.html"
+_SCRIPTS = ("shared.js", "figures.js", "map.js", "page.js")
 _HERE = Path(__file__).parent
 
 
@@ -51,12 +52,12 @@ def write_page(
         sections=parts,
         render=render,
         css=_inlined("page.css"),
-        js=_inlined("page.js"),
+        js=_inlined(*_SCRIPTS),
         plotly=Markup(get_plotlyjs()),
         payload=Markup(embed(build_payload(study, comparisons, files))),
     )
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def _inlined(name: str) -> str:
-    return Markup((_HERE / name).read_text(encoding="utf-8"))
+def _inlined(*names: str) -> str:
+    return Markup("\n".join((_HERE / name).read_text(encoding="utf-8") for name in names))
