@@ -294,6 +294,8 @@ def test_tables_and_curves_have_the_results(opened: Opened, results: pd.DataFram
             line = opened.trace("curves", method)
             np.testing.assert_allclose(line["x"], by_keep.index)
             np.testing.assert_allclose(line["y"], by_keep, rtol=1e-5)
+            assert f"2 heads<br>{by_keep[2]:.2f} ± " in line["text"][0]
+            assert all(f"seed {seed}: " in line["text"][0] for seed in range(3))
             for row in rows:
                 mean = float(row[column].split(" ±")[0])
                 assert mean == pytest.approx(by_keep[int(row[0])], abs=0.005)
@@ -337,7 +339,8 @@ def test_downloads_are_the_files(opened: Opened, study: Path) -> None:
     inside = "#run-list details[open] .inside"
     assert json.loads(downloaded(f"{inside} a")) == mask("ste-12-seed2")
     text = opened.page.inner_text(inside)
-    assert "examples per second" in text and "models/bert-small" in text
+    for part in ("examples per second", "models/bert-small", "method:ste|keep:12/48|seed:2"):
+        assert part in text
     assert opened.wrong == []
 
 

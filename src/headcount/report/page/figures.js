@@ -39,20 +39,26 @@ function drawCurves() {
     const means = (of.means[method] ?? []).filter(([k]) => k <= limit);
     const seeds = (of.seeds[method] ?? []).filter(([k]) => k <= limit);
     const own = (of.own[method] ?? []).filter(([k]) => k <= limit);
+    const open = { ...marker, symbol: `${style.symbol}-open` };
     if (means.length) traces.push({
       ...group, name, mode: "lines+markers", marker, line: { color: style.color, dash: style.dash, width: 2 },
       x: means.map(([k]) => k), y: means.map(([, value]) => value),
       error_y: { type: "data", array: means.map(([, , sd]) => sd ?? 0), thickness: 1.2, width: 4, color: style.color },
-      text: means.map(([k, value, sd, seeds]) =>
-        `<b>${name}</b>, ${k} heads<br>${number(value)}${sd === null ? "" : ` ± ${number(sd)}`}${of.unit}, ${seeds} ${seeds === 1 ? "seed" : "seeds"}`),
+      text: means.map(([k, value, sd]) => {
+        const each = seeds.filter(([heads]) => heads === k).map(([, of, seed]) => `<br>seed ${seed}: ${number(of)}`);
+        return `<b>${name}</b>, ${k} heads<br>${number(value)}${sd === null ? "" : ` ± ${number(sd)}`}${of.unit}${each.join("")}`;
+      }),
       hovertemplate: "%{text}<extra></extra>",
     });
-    const points = [[seeds, ""], [own, ", own count"]];
-    for (const [rows, kind] of points) if (rows.length && (each || kind)) traces.push({
-      ...group, name: name + kind, showlegend: kind !== "", mode: "markers",
-      marker: { ...marker, size: kind ? 8 : 5, symbol: `${style.symbol}-open`, opacity: kind ? 1 : 0.75 },
-      x: rows.map(([k]) => k), y: rows.map(([, value]) => value),
-      text: rows.map(([k, value, seed]) => `${name}${kind}, ${k} heads, seed ${seed}<br>${number(value)}${of.unit}`),
+    if (each && seeds.length) traces.push({
+      ...group, name: `${name}, each seed`, showlegend: false, mode: "markers", marker: { ...open, size: 5, opacity: 0.75 },
+      x: seeds.map(([k]) => k), y: seeds.map(([, value]) => value),
+      hoverinfo: "skip",  // the mean tells of its seeds, and would be hard to hit beside them
+    });
+    if (own.length) traces.push({
+      ...group, name: `${name}, own count`, mode: "markers", marker: open,
+      x: own.map(([k]) => k), y: own.map(([, value]) => value),
+      text: own.map(([k, value, seed]) => `${name}, ${k} heads, seed ${seed}<br>${number(value)}${of.unit}`),
       hovertemplate: "%{text}<extra></extra>",
     });
   }

@@ -36,7 +36,10 @@ def build_payload(
     methods = list(dict.fromkeys(m for c in comparisons for m in c.methods))
     layouts: list[dict[str, Any]] = []
     runs = [run_data(run, group_of.get(name), layouts) for name, run in study.runs.items()]
-    settings = [dict(flat_settings(run.settings)) for run in study.runs.values()]
+    settings = [
+        dict(flat_settings({**run.settings, "signature": run.result.signatures}))
+        for run in study.runs.values()
+    ]
     shared = dict(set.intersection(*(set(of.items()) for of in settings))) if settings else {}
     for run, own in zip(runs, settings, strict=True):
         run["settings"] = {name: value for name, value in own.items() if name not in shared}

@@ -88,5 +88,3 @@ def _more(run: Run) -> Iterator[tuple[str, str, str, str]]:
     yield "largest difference of masked and cut", "", f"{result.difference:.2g}", ""
     for stage, seconds in result.seconds.items():
         yield f"{stage}, seconds", "", f"{seconds:.1f}", ""
-    for split, signature in result.signatures.items():
-        yield f"signature, {split}", "", signature, ""
