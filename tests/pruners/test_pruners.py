@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from headcount.pruners.ablation import Ablation
 from headcount.pruners.base import Pruner
 from headcount.pruners.choice import Scope, choose
 from headcount.pruners.dsp import PRESETS, DSPSettings, JointDSP, PipelinedDSP
-from headcount.pruners.fixed import Random, Unpruned
+from headcount.pruners.fixed import Fixed, Random, Unpruned
 from headcount.pruners.gated import CLOSED, applied
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel, importance
@@ -253,6 +254,38 @@ def test_random_and_unpruned() -> None:
     unpruned = Unpruned()
     with unpruned.attached(model):
         assert len(unpruned.mask()) == 12
+
+
+@pytest.mark.parametrize(("keep", "most"), [(3, 1), (5, 2), (12, 4)])
+def test_a_fixed_layout_is_even_and_drawn_by_its_seed(keep: int, most: int) -> None:
+    model = build("bert")
+    masks = []
+    for seed in (0, 0, *range(1, 6)):
+        pruner = Fixed(keep, seed=seed)
+        with pruner.attached(model):
+            masks.append(pruner.mask())
+    for mask in masks:
+        counts = sorted(mask.counts().values())
+        assert sum(counts) == keep and counts[-1] == most and counts[-1] - counts[0] <= 1
+    assert masks[0] == masks[1]
+    assert len({mask.indices for mask in masks}) > 1 or keep == 12
+
+
+def test_a_fixed_layout_follows_a_pruned_model(tmp_path: Path) -> None:
+    model = build("bert")
+    mask = hc.HeadMask.random(hc.find_heads(model), keep=5, seed=3)
+    mask.save(tmp_path / "mask.json")
+    for like in (mask, tmp_path, str(tmp_path / "mask.json")):
+        pruner = Fixed(like=like)
+        with pruner.attached(model):
+            assert pruner.mask() == mask
+            assert pruner.gates().sum() == 5
+    with pytest.raises(hc.HeadcountError, match="keeps 5 heads, but keep is 4"):
+        Fixed(4, like=mask).bind(hc.find_heads(model))
+    with pytest.raises(hc.HeadcountError, match="not said"):
+        Fixed()
+    with pytest.raises(hc.HeadcountError, match="mask"):
+        Fixed(like=mask).bind(hc.find_heads(build("gpt2")))
 
 
 @pytest.mark.parametrize("kinds", [["encoder"], ["cross"], ["decoder", "cross"]])

@@ -149,6 +149,24 @@ def test_the_payload_has_the_study(study: Path, results: pd.DataFrame) -> None:
     )
 
 
+def test_variants_have_their_names_and_one_line_by_price(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    for penalty, heads in ((0.1, 20), (1.0, 5)):
+        place = writer.run(
+            "hard-concrete", None, 0, {"dev": answers(heads)}, {"dev": heads / EXAMPLES},
+            heads=heads, penalty=penalty,
+        )  # fmt: skip
+        settings = json.loads((place / "settings.json").read_text())
+        (place / "settings.json").write_text(json.dumps(settings | {"variant": f"l0-{penalty}"}))
+        writer.rows[-1]["method"] = f"l0-{penalty}"
+    study = read_study(writer.finish())
+    payload = build_payload(study, list(study.comparisons()), {})
+    assert payload["methods"] == ["l0-0.1", "l0-1.0"]
+    named = [(run["method"], run["pruner"]) for run in payload["runs"]]
+    assert named == [("l0-0.1", "hard-concrete"), ("l0-1.0", "hard-concrete")]
+    assert set(payload["looks"]) == {"l0-0.1", "l0-1.0", "hard-concrete"}
+
+
 # What follows needs a browser.
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
 from headcount import __version__
+from headcount.cli.agreement import agreement
 from headcount.cli.compare import compare
 from headcount.cli.demo import demo
 from headcount.cli.evaluate import evaluate
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, compare, report, heads, remove, demo):
+for command in (prune, evaluate, score, compare, report, agreement, heads, remove, demo):
     app.command()(command)
 
 

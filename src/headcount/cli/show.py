@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -18,6 +20,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from headcount.analysis.base import Analysis
 
 EVERY = 15.0  # seconds between two lines where no bar can be drawn
 
@@ -125,3 +130,20 @@ def show_rows(
     for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def show_analysis(console: Console, found: Analysis, folder: Path) -> None:
+    """The table of an analysis, what it means, and where its files are."""
+    from headcount.analysis.store import shown
+
+    table = found.table()
+    columns = [str(name) for name in table.columns]
+    printed = Table(title=found.title, title_justify="left", title_style="bold")
+    for name in columns:
+        numbers = table[name].dtype.kind in "if"
+        printed.add_column(name, justify="right" if numbers else "left")
+    for row in shown(table):
+        printed.add_row(*row)
+    console.print(printed)
+    for line in (found.note, f"table, figures and data are in {folder}"):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

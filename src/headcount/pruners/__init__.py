@@ -3,7 +3,7 @@
 from headcount.pruners.ablation import Ablation
 from headcount.pruners.base import Pruner
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
-from headcount.pruners.fixed import Random, Unpruned
+from headcount.pruners.fixed import Fixed, Random, Unpruned
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel
 from headcount.pruners.ste import STE
@@ -13,6 +13,7 @@ __all__ = [
     "STE",
     "Ablation",
     "DSPSettings",
+    "Fixed",
     "HardConcrete",
     "JointDSP",
     "Michel",

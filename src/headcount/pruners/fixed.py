@@ -1,12 +1,16 @@
-"""Baselines that learn nothing: a random choice, and no pruning at all."""
+"""Choices that learn nothing: at random, by a layout given beforehand, or no pruning at all."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from headcount.errors import HeadcountError
+from headcount.heads.blocks import HeadMap
+from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 
 
@@ -23,6 +27,74 @@ class Random(Pruner):
     def importance(self) -> Tensor:
         """A random ranking."""
         return self.ranking
+
+
+class Fixed(Pruner):
+    """Keep the same heads from the first step to the last, chosen before the model has learned.
+
+    What a learned choice must beat: the model has all of the training to get used to its heads.
+    With `like`, a fresh model gets the layout that another one was pruned to (Voita et al.,
+    Table 2: "from scratch").
+
+    Args:
+        keep: K, spread over the blocks as evenly as can be, which heads of a block at random. With
+            `like` it may be left out, or must be what that keeps.
+        like: a mask, its file, or the folder of a pruned model.
+        **scope: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "fixed"
+
+    def __init__(
+        self,
+        keep: int | float | None = None,
+        *,
+        like: HeadMask | str | Path | None = None,
+        **scope: Any,
+    ) -> None:
+        if keep is None and like is None:
+            raise HeadcountError(
+                "a fixed layout is not said; give keep, a number of heads, or like, the mask of a "
+                "pruned model"
+            )
+        super().__init__(1 if keep is None else keep, **scope)
+        self.told = keep is not None
+        self.like = like if isinstance(like, HeadMask | None) else _mask_of(Path(like))
+
+    def bind(self, heads: HeadMap) -> None:
+        """Get to know the heads; a mask of another model is refused."""
+        if self.like is not None:
+            self.like.refuse_other_model(heads)
+        super().bind(heads)
+
+    def prepare(self, number: int) -> None:
+        """Rank the heads: those of the mask first, or by turns one of each block."""
+        heads = self.bound()
+        if self.like is not None:
+            kept = [heads.indices[place] in self.like.kept for place in self.places]
+            if self.told and self.count != sum(kept):
+                raise HeadcountError(
+                    f"the layout to follow keeps {sum(kept)} heads, but keep is {self.count}; "
+                    "leave out keep"
+                )
+            self.count = sum(kept)
+            self.ranking = torch.tensor(kept, dtype=torch.float64)
+            return
+        generator = torch.Generator().manual_seed(self.seed)
+        turns = []
+        for block in self.scope.blocks(heads):
+            # Blocks of one turn in random order too, for a K that does not fill the turn.
+            order = torch.randperm(block.num_heads, generator=generator)
+            turns.append(order + torch.rand(1, generator=generator, dtype=torch.float64))
+        self.ranking = -torch.cat(turns)
+
+    def importance(self) -> Tensor:
+        """The ranking of the layout."""
+        return self.ranking
+
+
+def _mask_of(path: Path) -> HeadMask:
+    return HeadMask.load(path / "mask.json" if path.is_dir() else path)
 
 
 class Unpruned(Pruner):

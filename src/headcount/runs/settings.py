@@ -94,22 +94,32 @@ class RunSettings:
         task: see `headcount prune --help`.
         data: a folder, a file, or a data set on the hub.
         method: how to choose the heads.
-        keep: K, a count, or a fraction below 1; None for methods that find their own count.
+        keep: K, a count, or a fraction below 1; None for methods that find their own count; several
+            for `prune_many`.
         seed: of everything that is drawn.
         training: how the model is trained.
         examples: where in the data the examples are.
         settings: of the method: see `headcount.runs.methods`.
+        trained_for: every K of the training that this one is from; None for K alone.
+        variant: what a study calls this method with these settings; None for the method's name.
     """
 
     model: str
     task: str
     data: str
     method: str = "joint-dsp"
-    keep: float | int | None = None
+    keep: float | int | tuple[float | int, ...] | None = None
     seed: int = 0
     training: TrainingSettings = field(default_factory=TrainingSettings)
     examples: ExampleSettings = field(default_factory=ExampleSettings)
     settings: dict[str, Any] = field(default_factory=dict)
+    trained_for: tuple[float | int, ...] | None = None
+    variant: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What tables and figures call it."""
+        return self.variant or self.method
 
     def data_settings(self) -> DataSettings:
         """What the task needs to know."""

@@ -44,7 +44,7 @@ def draw_dynamics(study: StudyData, comparison: Comparison) -> Figure | str:
     figure = new_figure(max(4.6, 2.9 * len(curves)), 3.2)
     panels = figure.subplots(1, len(curves), sharey=True, squeeze=False)[0]
     for axes, (method, of_method) in zip(panels, curves.items(), strict=True):
-        style: dict[str, Any] = look(method)
+        style: dict[str, Any] = look(method, comparison.order)
         for steps, shares in of_method:
             axes.step(
                 steps, 100 * shares, where="post", color=style["color"], alpha=0.35, linewidth=0.8

@@ -8,7 +8,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headcount.report.figures.style import GREY, axis_label, dress, legend, look, new_figure, unit
-from headcount.report.study_data import UNPRUNED, Comparison, StudyData
+from headcount.report.study_data import Comparison, StudyData
+from headcount.study.entry import UNPRUNED
 
 # By column: what stands above the panel and beside it.
 _PANELS = {
@@ -62,7 +63,7 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
         for method in comparison.methods:
             points = of[of["method"] == method].groupby("heads")[["value", column]].mean()
             if not points.empty:
-                style: dict[str, Any] = look(method)
+                style: dict[str, Any] = look(method, comparison.order)
                 axes.plot(points["value"], points[column], label=method, linewidth=1.2, **style)
         if not comparison.unpruned.empty:
             level = unit(comparison.metric) * comparison.unpruned["value"].mean()

@@ -37,7 +37,7 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     axes = figure.subplots()
     scale = unit(comparison.metric)
     for method in comparison.methods:
-        style: dict[str, Any] = look(method)
+        style: dict[str, Any] = look(method, comparison.order)
         of = rows[rows["method"] == method].groupby("k")["value"].agg(["mean", "std"])
         if not of.empty:
             axes.plot(of.index, scale * of["mean"], label=method, linewidth=1.5, **style)

@@ -18,7 +18,7 @@ def draw_penalty(comparison: Comparison) -> Figure | str:
         return "no run with a price λ per head"
     figure = new_figure()
     axes = figure.subplots()
-    for method, of in rows.groupby("method"):
+    for method, of in rows.groupby("pruner"):  # variants are points of one line
         style: dict[str, Any] = look(str(method))
         means = of.groupby("penalty")["heads"].mean()
         axes.plot(means.index, means, label=f"{method}, mean", **{**style, "marker": None})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,27 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _SIZE = 9.0  # points; still legible when the figure is set at half its width
 
 
-def look(method: str) -> dict[str, object]:
-    """Colour, marker and dashes of a method, the same in all figures."""
+def look(method: str, among: Sequence[str] = ()) -> dict[str, object]:
+    """Colour, marker and dashes of a method, the same in all figures.
+
+    Args:
+        method: or a variant that a study has named.
+        among: all of the study, in its order. Methods look the same in every study; variants take
+            the looks that are left, in turn.
+    """
     known = list(METHODS)
-    place = known.index(method) if method in known else sum(map(ord, method))
-    n = place % len(_COLOURS)
-    return {"color": _COLOURS[n], "marker": _MARKERS[n], "linestyle": _DASHES[n], "markersize": 5}
+    if method in known:
+        place = known.index(method)
+    else:
+        taken = {known.index(name) for name in among if name in known}
+        others = [name for name in among if name not in known]
+        free = (place for place in count() if place not in taken)
+        turn = others.index(method) if method in others else 0
+        place = next(islice(free, turn, None))
+    n, again = place % len(_COLOURS), place // len(_COLOURS)
+    # Once the colours are used up they come again, with other markers and dashes.
+    m = (n + again) % len(_COLOURS)
+    return {"color": _COLOURS[n], "marker": _MARKERS[m], "linestyle": _DASHES[m], "markersize": 5}
 
 
 def new_figure(width: float = 5.2, height: float = 3.6) -> Figure:

@@ -120,7 +120,8 @@ function drawGains() {
 }
 
 function drawPenalty() {
-  const priced = runsHere().filter((run) => run.penalty !== null);
+  // Variants with other prices are points of one line.
+  const priced = runsHere().filter((run) => run.penalty !== null).map((run) => ({ ...run, method: run.pruner }));
   const type = priced.every((run) => run.penalty > 0) ? "log" : "linear";
   draw("penalty", scattered(priced, (run) => run.penalty, (run) => run.heads, (run) => `λ = ${run.penalty}: ${run.heads} heads`),
     "price λ per head", "kept heads", { xaxis: { type, dtick: type === "log" ? 1 : undefined }, yaxis: { rangemode: "tozero" } });

@@ -10,7 +10,8 @@ from headcount.report.figures.dynamics import mean_course, settled
 from headcount.report.figures.style import look
 from headcount.report.page.curves import curve_data
 from headcount.report.page.run_data import course_data, flat_settings, run_data
-from headcount.report.study_data import UNPRUNED, Comparison, StudyData
+from headcount.report.study_data import Comparison, StudyData
+from headcount.study.entry import UNPRUNED
 
 _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down",
@@ -34,6 +35,8 @@ def build_payload(
         name: groups.index((c.model, c.task)) for c in comparisons for name in c.rows["run"]
     }
     methods = list(dict.fromkeys(m for c in comparisons for m in c.methods))
+    pruners = [run.result.method for run in study.runs.values()]
+    drawn = [name for name in dict.fromkeys([*methods, *pruners]) if name != UNPRUNED]
     layouts: list[dict[str, Any]] = []
     runs = [run_data(run, group_of.get(name), layouts) for name, run in study.runs.items()]
     settings = [
@@ -45,7 +48,7 @@ def build_payload(
         run["settings"] = {name: value for name, value in own.items() if name not in shared}
     return {
         "methods": methods,
-        "looks": {method: _look(method) for method in methods},
+        "looks": {name: _look(name, study.order) for name in drawn},
         "groups": [", ".join(group) for group in groups],
         "comparisons": [curve_data(c, groups.index((c.model, c.task))) for c in comparisons],
         "layouts": layouts,
@@ -62,9 +65,9 @@ def embed(payload: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _look(method: str) -> dict[str, object]:
+def _look(method: str, among: Sequence[str]) -> dict[str, object]:
     """Colour, symbol and dashes as in the figures."""
-    style: dict[str, Any] = look(method)
+    style: dict[str, Any] = look(method, among)
     dash = style["linestyle"]
     if not isinstance(dash, str):
         dash = ",".join(f"{2 * length}px" for length in dash[1])
@@ -80,8 +83,8 @@ def _mean_courses(study: StudyData, group_of: dict[str, int]) -> list[dict[str, 
     found: dict[tuple[int, str], list[Any]] = {}
     for name, run in study.runs.items():
         course = settled(run)
-        if course is not None and name in group_of and run.result.method != UNPRUNED:
-            found.setdefault((group_of[name], run.result.method), []).append(course)
+        if course is not None and name in group_of and run.method != UNPRUNED:
+            found.setdefault((group_of[name], run.method), []).append(course)
     return [
         {"group": group, "method": method, "course": course_data(*mean_course(courses))}
         for (group, method), courses in found.items()

@@ -29,7 +29,8 @@ def run_data(run: Run, group: int | None, layouts: list[dict[str, Any]]) -> dict
     data: dict[str, Any] = {
         "name": run.name,
         "group": group,
-        "method": result.method,
+        "method": run.method,
+        "pruner": result.method,
         "seed": run.settings.get("seed"),
         "penalty": run.penalty,
         "heads": int(result.heads.after),

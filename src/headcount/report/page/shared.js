@@ -7,7 +7,8 @@ const root = document.documentElement;
 const state = { comparison: 0 };
 const comparison = () => data.comparisons[state.comparison];
 const runsHere = () => data.runs.filter((run) => run.group === comparison().group);
-const methodsAmong = (runs) => data.methods.filter((name) => runs.some((run) => run.method === name));
+const methodsAmong = (runs) => [...new Set(runs.map((run) => run.method))]
+  .sort((a, b) => data.methods.indexOf(a) - data.methods.indexOf(b));
 const signed = (value) => String(value).replace("-", "−");
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 

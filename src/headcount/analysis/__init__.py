@@ -1,0 +1,17 @@
+"""What heads do and which matter: the papers' analyses on one's own model and data."""
+
+from headcount.analysis.agreement import Agreement, agreement
+from headcount.analysis.base import Analysis
+from headcount.analysis.store import load_analysis, save_analysis
+
+# Every kind of analysis by its name in files.
+KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in (Agreement,)}
+
+__all__ = [
+    "KINDS",
+    "Agreement",
+    "Analysis",
+    "agreement",
+    "load_analysis",
+    "save_analysis",
+]

@@ -1,0 +1,35 @@
+"""`headcount agreement`: do methods, seeds and tasks keep the same heads?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headcount.cli.show import show_analysis
+
+
+def agreement(
+    studies: Annotated[
+        list[Path], typer.Argument(help="Output folders of headcount compare, of one model.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="New folder; without it, analyses/ of the first study.")
+    ] = None,
+) -> None:
+    """Compare the kept heads of methods and seeds, and of tasks if several studies are given.
+
+    Example: headcount agreement study
+    """
+    from headcount.analysis.agreement import agreement as compare
+    from headcount.analysis.agreement import choices_of
+    from headcount.analysis.store import save_analysis
+    from headcount.report.study_data import read_study
+
+    model = str(read_study(studies[0]).results["model"].iloc[0])
+    found = compare(list(choices_of(studies)), model)
+    folder = output or studies[0] / "analyses" / found.kind
+    save_analysis(found, folder)
+    show_analysis(Console(), found, folder)
