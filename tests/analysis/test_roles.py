@@ -308,7 +308,7 @@ def test_the_command_measures_each_pruned_model_of_a_study(encoder: Path, tmp_pa
         "--study", str(tmp_path / "study"),
     ])  # fmt: skip
     assert done.exit_code == 0, done.output
-    (over,), _ = find_analyses(tmp_path / "study")
+    (over,) = find_analyses(tmp_path / "study")[0].values()
     assert isinstance(over, RolesOverKeep) and over.pruned
     assert over.whole.keep == 48
     assert {head.name for head in over.sets[0].heads} == set(mask.names)

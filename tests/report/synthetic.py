@@ -11,6 +11,7 @@ from typing import Any
 
 from headcount.heads.mask import HeadMask
 from headcount.report.study_data import COLUMNS
+from headcount.runs.importance import save_importances
 from headcount.runs.result import RunResult, Sides
 from headcount.training.history import SelectionHistory
 
@@ -55,9 +56,11 @@ class Writer:
         (place / "predictions").mkdir(parents=True)
         draw = random.Random(f"{method}{kept}{seed}")
         # Middle layers are kept most, as in the paper.
-        order = sorted(range(born), key=lambda h: abs(h / born - 0.45) + 0.5 * draw.random())
+        scores = [1 - abs(h / born - 0.45) - 0.5 * draw.random() for h in range(born)]
+        order = sorted(range(born), key=lambda h: -scores[h])
         mask = HeadMask("bert", self.layout, frozenset(order[:kept]))
         mask.save(place / "mask.json")
+        save_importances(place / "importance.json", method, mask, scores)
         how = f"method:{method}|keep:{kept}/{born}" + (f"|lambda:{penalty:g}" if penalty else "")
         signatures = {split: f"{how}|seed:{seed}|data:mnli-{split}|tok:13a" for split in values}
         parameters = Sides(66_000_000, 66_000_000 - 250_000 * (born - kept))

@@ -33,12 +33,18 @@ def test_broken_and_missing_runs_are_told(study_folder: Path) -> None:
     (runs / "ste-2-seed1" / "selection_history.json").write_text("no")
     (runs / "michel-12-seed0" / "settings.json").unlink()
     shutil.rmtree(runs / "michel-36-seed2")
+    (runs / "michel-36-seed2.unfinished").mkdir()
+    importances = json.loads((runs / "ste-24-seed0" / "importance.json").read_text())
+    importances["heads"].pop()
+    (runs / "ste-24-seed0" / "importance.json").write_text(json.dumps(importances))
     results = pd.read_csv(study_folder / "results.csv")
     gone = (results["method"] == "joint-dsp") & (results["keep"] == 24) & (results["seed"] == 2)
     results[~gone].to_csv(study_folder / "results.csv", index=False)
     study = read_study(study_folder)
     told = "\n".join(study.problems)
     assert "run ste-12-seed1 is missing or broken" in told
+    assert "run michel-36-seed2 is not finished" in told
+    assert "run ste-24-seed0 has importances of 47 heads, but its mask is of 48" in told
     assert "run ste-6-seed1 has no readable mask" in told
     assert "run ste-2-seed1 has no readable selection history" in told
     assert "run michel-12-seed0 is missing or broken" in told

@@ -42,6 +42,15 @@ def test_tables_are_there_in_three_formats(report: Report) -> None:
     assert tables == {"matched.md", "matched.tex", "matched.csv"}
 
 
+def test_the_page_has_tables_to_download_and_figures(report: Report) -> None:
+    page = report.written[-1]
+    assert page.name == "report.html"
+    text = page.read_text(encoding="utf-8")
+    assert all(f'data-file="matched.{ending}"' in text for ending in ("md", "tex", "csv"))
+    layers = (page.parent / "figures" / "layers-ste.svg").read_text(encoding="utf-8")
+    assert layers[layers.index("<svg") :] in text
+
+
 def test_the_same_figure_gives_the_same_files(written_study: Path, tmp_path: Path) -> None:
     contents = []
     for name in ("first", "second"):

@@ -195,6 +195,6 @@ def choices_of(folders: Sequence[Path]) -> Iterator[Choice]:
 
     for folder in folders:
         for run in read_study(folder).runs.values():
-            if run.mask is not None and run.result.method != UNPRUNED:
+            if run.mask is not None and run.method != UNPRUNED:
                 seed = int(run.settings.get("seed", 0))
-                yield Choice(folder.name, run.result.method, seed, run.mask)
+                yield Choice(folder.name, run.method, seed, run.mask)

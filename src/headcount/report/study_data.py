@@ -15,8 +15,11 @@ import pandas as pd
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.report.gaps import gaps
+from headcount.runs.importance import FILE as IMPORTANCE
+from headcount.runs.importance import load_importances
 from headcount.runs.methods import METHODS
 from headcount.runs.result import RunResult
+from headcount.runs.unfinished import UNFINISHED
 from headcount.study.entry import UNPRUNED
 from headcount.study.plan import SETTINGS, StudySettings
 from headcount.study.results import COLUMNS
@@ -51,6 +54,7 @@ class Run:
         result: as `metrics.json` holds it.
         mask: the kept heads; None if its file is missing or broken.
         history: for methods that learn.
+        importance: of every head by its flat index, NaN where none is known; None without a file.
     """
 
     name: str
@@ -59,6 +63,12 @@ class Run:
     result: RunResult
     mask: HeadMask | None
     history: SelectionHistory | None
+    importance: list[float] | None = None
+
+    @property
+    def method(self) -> str:
+        """The study's name for it: a variant's own, or the method's."""
+        return str(self.settings.get("variant") or self.result.method)
 
     @property
     def penalty(self) -> float | None:
@@ -179,6 +189,9 @@ def read_study(folder: str | Path) -> StudyData:
     results = _read_results(folder, problems)
     runs = {}
     for place in sorted(path for path in folder.glob("runs/*") if path.is_dir()):
+        if place.name.endswith(UNFINISHED):
+            problems.append(f"run {place.name.removesuffix(UNFINISHED)} is not finished")
+            continue
         run = _read_run(place, problems)
         if run is not None:
             runs[run.name] = run
@@ -267,7 +280,7 @@ def _read_run(folder: Path, problems: list[str]) -> Run | None:
     except (HeadcountError, OSError, ValueError) as error:
         problems.append(f"run {name} is missing or broken: {error}")
         return None
-    mask = history = None
+    mask = history = importance = None
     try:
         mask = HeadMask.load(folder / "mask.json")
     except HeadcountError as error:
@@ -277,7 +290,18 @@ def _read_run(folder: Path, problems: list[str]) -> Run | None:
             history = SelectionHistory.load(folder / "selection_history.json")
         except HeadcountError as error:
             problems.append(f"run {name} has no readable selection history: {error}")
-    return Run(name, folder, settings, result, mask, history)
+    if (folder / IMPORTANCE).is_file():
+        try:
+            _, importance = load_importances(folder / IMPORTANCE)
+            if mask is not None and len(importance) != mask.born:
+                problems.append(
+                    f"run {name} has importances of {len(importance)} heads, but its mask is of "
+                    f"{mask.born}; they are left out"
+                )
+                importance = None
+        except HeadcountError as error:
+            problems.append(f"run {name} has no readable importances: {error}")
+    return Run(name, folder, settings, result, mask, history, importance)
 
 
 def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
@@ -285,7 +309,7 @@ def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
     found = [
         run
         for run in runs.values()
-        if (run.settings.get("variant") or run.result.method) == row["method"]
+        if run.method == row["method"]
         and run.result.signatures.get(row["split"]) == row["signature"]
         and Path(str(run.settings.get("model", ""))).name == Path(row["model"]).name
         and math.isclose(

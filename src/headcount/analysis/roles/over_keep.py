@@ -127,12 +127,13 @@ def roles_over_keep(
     Raises:
         HeadcountError: the study is of another model, or its runs have no weights to measure.
     """
-    from headcount.report.study_data import UNPRUNED, read_study
+    from headcount.report.study_data import read_study
+    from headcount.study.entry import UNPRUNED
 
     by_name = {head.name: head for head in roles.heads}
     sets: list[KeptSet] = []
     for run in read_study(study).runs.values():
-        if run.mask is None or run.result.method == UNPRUNED or not len(run.mask):
+        if run.mask is None or run.method == UNPRUNED or not len(run.mask):
             continue
         if run.mask.layout != roles.layout or not set(run.mask.names) <= set(by_name):
             raise HeadcountError(
@@ -149,7 +150,7 @@ def roles_over_keep(
             found = {head.name: head for head in measure(run.folder).heads}
         heads = [found[name] for name in run.mask.names]
         seed = int(run.settings.get("seed", 0))
-        sets.append(KeptSet(run.result.method, len(run.mask), seed, _ordered(heads)))
+        sets.append(KeptSet(run.method, len(run.mask), seed, _ordered(heads)))
     if not sets:
         raise HeadcountError(f"{study} has no finished run that kept heads; finish one first")
     sets.sort(key=lambda one: (-one.keep, one.method, one.seed))

@@ -218,7 +218,7 @@ def _draw_share(
         style: dict[str, Any] = {"color": colours[key], "where": "post"}
         for course in courses:
             axes.step(course.steps, 100 * course.values, alpha=0.4, linewidth=0.7, **style)
-        mean = _mean_held(courses)
+        mean = mean_course(courses)
         axes.step(mean.steps, 100 * mean.values, linewidth=2.0, **style)
         ends = [step for step in map(settles_at, runs) if step is not None]
         height = 100 + mark * place
@@ -260,7 +260,7 @@ def _metrics(run: Run) -> Course | None:
     return Course(np.array(steps, dtype=float), np.array(values, dtype=float))
 
 
-def _mean_held(courses: list[Course]) -> Course:
+def mean_course(courses: list[Course]) -> Course:
     """The mean at every step that a run has logged; a selection holds until the next one."""
     # Before its first entry and after its last one, a run says nothing new: its ends hold.
     steps = np.unique(np.concatenate([course.steps for course in courses]))

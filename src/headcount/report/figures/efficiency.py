@@ -32,13 +32,13 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
 
     Both hardly depend on which heads are kept, so that all runs of a number of heads are one point.
     """
-    gains = _gains(study, comparison)
-    if gains.empty:
+    found = gains(study, comparison)
+    if found.empty:
         return "no readable run says how fast and how large its model is"
     figure = new_figure(8.4, 3.4)
     panels = figure.subplots(1, 2)
     for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
-        of = gains.dropna(subset=[column])
+        of = found.dropna(subset=[column])
         means = of.groupby("heads")[column].agg(["mean", "std"])
         dress(axes, above, "kept heads", beside)
         if means.empty:
@@ -57,13 +57,13 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
 
 def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | str:
     """Speed-up and shrinkage against the metric, one line per method, points joined by heads."""
-    gains = _gains(study, comparison)
-    if gains.empty:
+    found = gains(study, comparison)
+    if found.empty:
         return "no readable run says how fast and how large its model is"
     figure = new_figure(8.4, 3.6)
     panels = figure.subplots(1, 2)
     for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
-        of = gains.dropna(subset=[column])
+        of = found.dropna(subset=[column])
         dress(axes, above, axis_label(comparison.metric), beside)
         if of.empty:
             _say_empty(axes, "speed was not measured")
@@ -80,7 +80,7 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
     return figure
 
 
-def _gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
+def gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
     """Speed-up and shrinkage of each run in percent; the speed is missing where not measured."""
     rows = []
     known = comparison.rows[(comparison.rows["run"] != "")]

@@ -32,7 +32,7 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     """
     rows = comparison.counted
     own = comparison.own_count
-    born = _born(comparison)
+    born = born_heads(comparison)
     if few:
         limit = FEW * born
         rows, own = rows[rows["k"] <= limit], own[own["heads"] <= limit]
@@ -71,7 +71,7 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     return figure
 
 
-def _born(comparison: Comparison) -> float:
+def born_heads(comparison: Comparison) -> float:
     """How many heads the unpruned model has, or the most that any result has."""
     of = comparison.rows if comparison.unpruned.empty else comparison.unpruned
     return float(of["heads"].max())
