@@ -70,9 +70,10 @@ def test_the_command_writes_what_the_report_finds(tmp_path: Path) -> None:
     study = write_study(tmp_path / "study")
     done = CliRunner().invoke(app, ["agreement", str(study)])
     assert done.exit_code == 0, done.output
-    (found,), problems = find_analyses(study)
-    assert not problems
     folder = study / "analyses" / "agreement"
+    by_folder, problems = find_analyses(study)
+    assert list(by_folder) == [folder] and not problems
+    found = by_folder[folder]
     assert {p.name for p in folder.iterdir()} == {
         "analysis.json", "table.csv", "table.md", "agreement.svg", "agreement.pdf", "agreement.png",
     }  # fmt: skip

@@ -68,10 +68,26 @@ def test_flags_stand_above_the_recipe(
     assert (fresh / "mask.json").read_text() == (out / "mask.json").read_text()
 
 
+def test_several_numbers_of_heads_come_from_one_training(
+    headcount: Any, encoder: Path, tables: Path, tmp_path: Path
+) -> None:
+    on = (encoder, "--task", "classification", "--data", tables, "--no-speed", "--epochs", 1)
+    out = tmp_path / "out"
+    run = headcount("prune", *on, "--keep", "4, 2", "--output", out)
+    assert run.code == 0, run.err
+    for words in ("joint-dsp, 4 of 6 heads", "joint-dsp, 2 of 6 heads", "keep:2/6|trained:4+2"):
+        assert words in run.out
+    assert sorted(path.name for path in out.iterdir()) == ["keep-2", "keep-4"]
+    again = headcount("prune", *on, "--keep", "4,2", "--output", out, "--resume", "--json")
+    assert [result["heads"]["after"] for result in json.loads(again.out)] == [4, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--keep", 9), "6 heads"),
+        (("--keep", "few"), "--keep is 'few', expected a count"),
+        (("--keep", "4,2", "--method", "ste"), "ste cannot learn for several K in one run"),
         (("--keep", 2, "--method", "michel"), "needs a model that is fine-tuned"),
         (("--keep", 2, "--setting", "learning_rate"), "expected name=value"),
         (("--keep", 2, "--text", "sentence"), "sentence"),

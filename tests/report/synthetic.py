@@ -1,4 +1,4 @@
-"""A small study, written as a real one is: BERT's layout, three methods, three seeds."""
+"""Small studies, written as real ones are: one of BERT's layout, one of a translator's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from headcount.heads.mask import HeadMask
 from headcount.report.study_data import COLUMNS
+from headcount.runs.importance import save_importances
 from headcount.runs.result import RunResult, Sides
 from headcount.training.history import SelectionHistory
 
@@ -33,6 +34,7 @@ class Writer:
     def __init__(self, folder: Path, metric: str = "accuracy", layout: Any = LAYOUT) -> None:
         self.folder, self.metric, self.layout = folder, metric, layout
         self.splits: Sequence[str] = SPLITS
+        self.watched = False  # whether the metric was measured during the trainings
         self.rows: list[dict[str, Any]] = []
 
     def run(
@@ -54,9 +56,11 @@ class Writer:
         (place / "predictions").mkdir(parents=True)
         draw = random.Random(f"{method}{kept}{seed}")
         # Middle layers are kept most, as in the paper.
-        order = sorted(range(born), key=lambda h: abs(h / born - 0.45) + 0.5 * draw.random())
+        scores = [1 - abs(h / born - 0.45) - 0.5 * draw.random() for h in range(born)]
+        order = sorted(range(born), key=lambda h: -scores[h])
         mask = HeadMask("bert", self.layout, frozenset(order[:kept]))
         mask.save(place / "mask.json")
+        save_importances(place / "importance.json", method, mask, scores)
         how = f"method:{method}|keep:{kept}/{born}" + (f"|lambda:{penalty:g}" if penalty else "")
         signatures = {split: f"{how}|seed:{seed}|data:mnli-{split}|tok:13a" for split in values}
         parameters = Sides(66_000_000, 66_000_000 - 250_000 * (born - kept))
@@ -83,11 +87,12 @@ class Writer:
         }  # fmt: skip
         (place / "settings.json").write_text(json.dumps(settings))
         if history:
-            course = SelectionHistory()
-            for step in range(0, 1001, 100):
-                wrong = round(kept * 0.6 * max(0.0, 1 - step / (500 + 100 * seed)))
-                chosen = [*order[wrong:kept], *order[kept : kept + wrong]]
-                course.record(step, HeadMask("bert", self.layout, frozenset(chosen)))
+            course = self.course(method, order, kept, seed)
+            if self.watched:
+                value = next(iter(values.values()))
+                for step, heads, _ in course.selections:
+                    share = len(set(heads) & mask.kept) / kept
+                    course.record_metric(step, value * (0.3 + 0.7 * share**2 * min(1, step / 600)))
             course.save(place / "selection_history.json")
         for split, rows in answers.items():
             (place / "predictions" / f"{split}.json").write_text(json.dumps(rows))
@@ -100,6 +105,20 @@ class Writer:
             }  # fmt: skip
             self.rows.append(row)
         return place
+
+    def course(self, method: str, order: list[int], kept: int, seed: int) -> SelectionHistory:
+        """Ever fewer heads are not those of the end; without annealing some until the end."""
+        course = SelectionHistory()
+        annealed = "no-annealing" not in method
+        rest = 0.0 if annealed else 0.25
+        for step in range(0, 1001, 100):
+            far = max(rest * (step < 1000), 1 - step / (440 + 5 * kept + 100 * seed))
+            wrong = round(kept * 0.6 * far)
+            chosen = [*order[wrong:kept], *order[kept : kept + wrong]]
+            heat = 2.0 * 0.005 ** min(1.0, step / 700) if annealed else 0.5
+            mask = HeadMask("bert", self.layout, frozenset(chosen))
+            course.record(step, mask, heat if "dsp" in method else None)
+        return course
 
     def finish(self) -> Path:
         with (self.folder / "results.csv").open("w", newline="") as file:
@@ -132,6 +151,46 @@ def write_study(folder: Path, seeds: int = 3, splits: Sequence[str] = SPLITS) ->
                 writer, "hard-concrete", None, seed, 130 + heads // 2,
                 heads=heads - seed, penalty=penalty, history=True,
             )  # fmt: skip
+    return writer.finish()
+
+
+# BLEU that is lost, by method.
+TRANSLATED = {
+    "joint-dsp": 1, "joint-dsp-no-annealing": 2, "pipelined-dsp": 3, "ste": 2, "random": 6,
+    "michel": 5,
+}  # fmt: skip
+
+
+def write_translation(
+    folder: Path,
+    methods: Sequence[str] = ("joint-dsp", "michel"),
+    counts: Sequence[int] = (12, 4, 2),
+    seeds: int = 1,
+    layers: int = 3,
+    watched: bool = False,
+) -> Path:
+    """Three kinds of attention; those in the middle, the decoder's, are kept longest."""
+    kinds = ("encoder", "decoder", "cross")
+    layout = tuple((f"{kind}.{layer}", 4) for kind in kinds for layer in range(layers))
+    writer = Writer(folder, metric="bleu", layout=layout)
+    writer.watched = watched
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(list("abcdefgh"), k=8)) for _ in range(40)]
+    for seed in range(seeds):
+        for method in methods:
+            harm = TRANSLATED[method]
+            rows = [
+                {"prediction": " ".join([*t.split()[: 8 - harm], *["x"] * harm]), "reference": t}
+                for t in texts
+            ]
+            for keep in counts:
+                value = 30.0 - harm - (8 + 2 * harm) / keep + 0.3 * draw.random()
+                writer.run(
+                    method, keep, seed, {"test": rows}, {"test": value}, generates=True,
+                    history=watched and method not in ("michel", "random"),
+                )  # fmt: skip
+        if watched:
+            writer.run("unpruned", None, seed, {"test": rows}, {"test": 30.0 + 0.2 * seed})
     return writer.finish()
 
 

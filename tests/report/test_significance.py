@@ -35,12 +35,58 @@ def test_mcnemar_of_many_differing_answers_is_chi_squared() -> None:
     assert found.test == "McNemar, chi-squared"
 
 
-def test_accuracy_pools_the_seeds_in_common() -> None:
-    references: list[object] = ["a"] * 20
-    right, wrong = said(["a"] * 20, references), said(["a"] * 17 + ["b"] * 3, references)
-    found = compare("accuracy", [right, right], [wrong, wrong])
-    assert found.n == 40
-    assert found.p_value == pytest.approx(2 * 0.5**6)
+def test_seeds_that_answer_alike_are_no_more_evidence() -> None:
+    # Five answers differ. If 4 seeds were counted as more examples, p would be 2 · (1/2)²⁰.
+    references: list[object] = ["a"] * 200
+    right, wrong = said(["a"] * 200, references), said(["a"] * 195 + ["b"] * 5, references)
+    one = compare("accuracy", [right], [wrong])
+    assert one.test == "McNemar, exact"
+    assert one.p_value == pytest.approx(2 * 0.5**5)
+    two, four = (compare("accuracy", [right] * n, [wrong] * n) for n in (2, 4))
+    assert (two.test, two.n, four.n) == ("paired bootstrap", 400, 800)
+    assert two.p_value == four.p_value == paired_bootstrap("accuracy", [right], [wrong]).p_value
+    assert two.p_value > 0.01
+
+
+def test_accuracy_of_several_seeds_tells_a_difference_from_none() -> None:
+    draw = random.Random(0)
+    references: list[object] = [draw.choice("ab") for _ in range(300)]
+
+    def seeds(share: float, first: int) -> list[Predictions]:
+        sides = []
+        for seed in range(first, first + 3):
+            noise = random.Random(seed)
+            sides.append(
+                said([r if noise.random() > share else "c" for r in references], references)
+            )
+        return sides
+
+    assert compare("accuracy", seeds(0.1, 0), seeds(0.25, 10)).p_value < 0.01
+    assert compare("accuracy", seeds(0.1, 0), seeds(0.1, 20)).p_value > 0.1
+
+
+def test_translations_of_seeds_that_are_alike_are_no_more_evidence() -> None:
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "slept", "all", "day"]
+    draw = random.Random(4)
+    references: list[object] = [" ".join(draw.choices(words, k=9)) for _ in range(40)]
+
+    def harmed(sentences: int) -> Predictions:
+        texts = [str(r) for r in references]
+        for i in range(sentences):
+            texts[i] = texts[i].replace(" ", " x ", 1)
+        return said([*texts], references)
+
+    # A few sentences of each are wrong, not the same ones: hardly more than chance.
+    first, second = harmed(5), said([*harmed(0).predicted[:-2], "x", "y"], references)
+    one = compare("bleu", [first], [second]).p_value
+    assert one > 0.02
+    several = compare("bleu", [first] * 5, [second] * 5)
+    assert several.p_value == pytest.approx(min(1.0, 2 * one))
+    assert several.n == 200 and "twice the median" in several.test
+    # Seeds that disagree about who is ahead show no difference, however sure each is.
+    good, bad = harmed(0), harmed(30)
+    assert compare("bleu", [good, bad], [bad, good]).p_value == 1.0
+    assert compare("bleu", [good, good, good], [bad, bad, bad]).p_value < 0.01
 
 
 @pytest.mark.parametrize("name", ["macro_f1", "matthews_correlation", "f1", "pearson", "spearman"])

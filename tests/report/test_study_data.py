@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pandas as pd
 import pytest
 
 from headcount.errors import HeadcountError
+from headcount.report.figures.style import look
 from headcount.report.study_data import read_study
+from headcount.runs.methods import METHODS
 
 
 def test_results_find_their_runs(written_study: Path) -> None:
@@ -30,12 +33,18 @@ def test_broken_and_missing_runs_are_told(study_folder: Path) -> None:
     (runs / "ste-2-seed1" / "selection_history.json").write_text("no")
     (runs / "michel-12-seed0" / "settings.json").unlink()
     shutil.rmtree(runs / "michel-36-seed2")
+    (runs / "michel-36-seed2.unfinished").mkdir()
+    importances = json.loads((runs / "ste-24-seed0" / "importance.json").read_text())
+    importances["heads"].pop()
+    (runs / "ste-24-seed0" / "importance.json").write_text(json.dumps(importances))
     results = pd.read_csv(study_folder / "results.csv")
     gone = (results["method"] == "joint-dsp") & (results["keep"] == 24) & (results["seed"] == 2)
     results[~gone].to_csv(study_folder / "results.csv", index=False)
     study = read_study(study_folder)
     told = "\n".join(study.problems)
     assert "run ste-12-seed1 is missing or broken" in told
+    assert "run michel-36-seed2 is not finished" in told
+    assert "run ste-24-seed0 has importances of 47 heads, but its mask is of 48" in told
     assert "run ste-6-seed1 has no readable mask" in told
     assert "run ste-2-seed1 has no readable selection history" in told
     assert "run michel-12-seed0 is missing or broken" in told
@@ -44,6 +53,38 @@ def test_broken_and_missing_runs_are_told(study_folder: Path) -> None:
     assert "matched: no result of joint-dsp with 24 heads for seed 2" in told
     with pytest.raises(HeadcountError, match="no readable predictions of other"):
         study.runs["ste-36-seed0"].predictions("other")
+
+
+def test_a_study_says_itself_what_is_missing_and_in_which_order(study_folder: Path) -> None:
+    few = {"keep": [36, 4], "seeds": [1]}
+    settings = {
+        "model": "bert-small", "task": "mnli", "data": "DIR", "seeds": [0, 1, 2, 3],
+        "methods": ["ste", "few", "joint-dsp"], "keep": [36],
+        "settings": {"few": {"method": "joint-dsp", **few}, "ste": few},
+    }  # fmt: skip
+    (study_folder / "study.json").write_text(json.dumps(settings))
+    study = read_study(study_folder)
+    told = [problem for problem in study.problems if ", matched: " in problem]
+    assert [problem.partition("no result of ")[2] for problem in told] == [
+        "ste with 4 heads for seed 1",
+        "few with 36 heads for seed 1",
+        "few with 4 heads for seed 1",
+        "joint-dsp with 36 heads for seed 3",
+    ]
+    comparison = next(study.comparisons())
+    assert comparison.methods == ["ste", "joint-dsp", "hard-concrete", "michel"]
+    (study_folder / "study.json").write_text("{}")
+    study = read_study(study_folder)
+    assert [p for p in study.problems if "is guessed" in p]
+    assert next(study.comparisons()).methods[0] == "joint-dsp"
+
+
+def test_every_variant_has_a_look_of_its_own() -> None:
+    names = ["l0-0.1", "l0-1.0", "ab", "ba", *METHODS, *(f"dsp-{n}" for n in range(12))]
+    looks = [look(name, names) for name in names if name != "unpruned"]
+    told_apart = {(one["color"], one["marker"]) for one in looks}
+    assert len(told_apart) == len(looks)
+    assert look("ste", names) == look("ste")
 
 
 def test_broken_and_repeated_rows_are_told(study_folder: Path) -> None:

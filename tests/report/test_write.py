@@ -1,20 +1,17 @@
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from headcount.report.figures import style
-from headcount.report.figures.dynamics import settled
 from headcount.report.figures.efficiency import draw_gain_by_heads
 from headcount.report.study_data import read_study
 from headcount.report.write import Report, write_report
 
 from ..cli.conftest import headcount  # noqa: F401
-from .synthetic import SPLITS, Writer, answers, write_study
+from .synthetic import SPLITS, Writer, answers, write_study, write_translation
 
 FIGURES = {
     "metric-matched", "metric-few-heads-matched", "gain-by-metric-matched", "heads-by-lambda",
@@ -37,12 +34,21 @@ def test_every_figure_is_there_in_three_formats(report: Report) -> None:
     for path in figures:
         content = path.read_bytes()
         assert content.startswith(STARTS[path.suffix]) and len(content) > 4000
-    assert report.notes == []
+    assert report.notes == ["figure kinds is left out: the model has one kind of attention"]
 
 
 def test_tables_are_there_in_three_formats(report: Report) -> None:
     tables = {path.name for path in report.written if path.parent.name == "tables"}
     assert tables == {"matched.md", "matched.tex", "matched.csv"}
+
+
+def test_the_page_has_tables_to_download_and_figures(report: Report) -> None:
+    page = report.written[-1]
+    assert page.name == "report.html"
+    text = page.read_text(encoding="utf-8")
+    assert all(f'data-file="matched.{ending}"' in text for ending in ("md", "tex", "csv"))
+    layers = (page.parent / "figures" / "layers-ste.svg").read_text(encoding="utf-8")
+    assert layers[layers.index("<svg") :] in text
 
 
 def test_the_same_figure_gives_the_same_files(written_study: Path, tmp_path: Path) -> None:
@@ -61,42 +67,15 @@ def one_format(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(style, "FORMATS", ("svg",))
 
 
-def test_settled_is_the_share_of_the_final_heads(written_study: Path) -> None:
-    run = read_study(written_study).runs["joint-dsp-12-seed0"]
-    curve = settled(run)
-    assert curve is not None
-    # 60 % of 12 heads are others at first: round(7.2) = 7; none from step 500 on.
-    np.testing.assert_allclose(curve[1][[0, 5, 10]], [5 / 12, 1, 1])
-    assert curve[0][-1] == 1000
-
-
 @pytest.mark.usefixtures("one_format")
 def test_translation_with_three_kinds_and_what_it_lacks(tmp_path: Path) -> None:
-    writer = translation_study(tmp_path)
-    report = write_report(writer.finish())
+    report = write_report(write_translation(tmp_path))
     table = report.tables[0]
     assert table.rows[4]["michel"].worse
     names = {path.name for path in report.written}
-    assert "layers-joint-dsp.svg" in names
+    assert {"layers-joint-dsp.svg", "kinds-joint-dsp.svg", "kinds-michel.svg"} <= names
     left_out = [note for note in report.notes if "left out" in note]
     assert [note.split()[1] for note in left_out] == ["heads-by-lambda", "training-dynamics"]
-
-
-def translation_study(folder: Path, counts: tuple[int, ...] = (12, 4, 2)) -> Writer:
-    kinds = ("encoder", "decoder", "cross")
-    layout = tuple((f"{kind}.{layer}", 4) for kind in kinds for layer in range(3))
-    writer = Writer(folder, metric="bleu", layout=layout)
-    draw = random.Random(0)
-    texts = [" ".join(draw.choices(list("abcdefgh"), k=8)) for _ in range(40)]
-    for method, harm in (("joint-dsp", 1), ("michel", 5)):
-        for keep in counts:
-            rows = [
-                {"prediction": " ".join([*t.split()[: 8 - harm], *["x"] * harm]), "reference": t}
-                for t in texts
-            ]
-            value = 30.0 - harm - 12 / keep
-            writer.run(method, keep, 0, {"test": rows}, {"test": value}, generates=True)
-    return writer
 
 
 @pytest.mark.usefixtures("one_format")

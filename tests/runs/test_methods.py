@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headcount import HardConcrete, HeadcountError, JointDSP, Michel
+from headcount import HardConcrete, HeadcountError, JointDSP, Michel, find_heads
+from headcount.folder import load_model
 from headcount.runs.methods import METHODS, find_method
 
 
@@ -25,6 +27,20 @@ def test_settings_of_dsp_change_its_preset() -> None:
     assert pruner.settings.annealing.cooldown == 100
     assert pruner.settings.clamp
     assert pruner.scope.min_per_block == 1
+
+
+@pytest.mark.parametrize("start", [2.0, 0.5])
+def test_dsp_without_annealing_stays_as_it_begins(start: float, encoder: Path) -> None:
+    given = {"annealing": False} | ({} if start == 2.0 else {"start_temperature": start})
+    pruner = find_method("joint-dsp").make(2, given, seed=0)
+    assert isinstance(pruner, JointDSP)
+    pruner.bind(find_heads(load_model(str(encoder))))
+    spreads = []
+    for step in (0, 50, 99):
+        pruner.begin_step(step, 100)
+        assert pruner.temperature == start
+        spreads.append(float(pruner.logits().detach().std()))
+    assert spreads == pytest.approx([1.0, 1.0, 1.0])  # nor does the noise lose weight
 
 
 def test_the_penalty_may_be_called_by_its_letter() -> None:
@@ -46,6 +62,8 @@ def test_settings_of_michel_are_its_own() -> None:
     [
         ("joint-dsp", 12, {"preset": "papr"}, "no preset 'papr'"),
         ("joint-dsp", 12, {"temperature": 1}, "has no setting temperature; it has .*cooldown"),
+        ("joint-dsp", 12, {"annealing": "no"}, "annealing of joint-dsp is 'no', expected true"),
+        ("joint-dsp", 12, {"annealing": False, "cooldown": 9}, "leave out end_temperature and coo"),
         ("ste", 12, {"tau": 1}, "ste has no setting tau"),
         ("michel", None, {}, "needs to know how many heads to keep"),
     ],

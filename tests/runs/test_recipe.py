@@ -43,12 +43,21 @@ def test_a_fraction_stays_one(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD.replace("keep: 12", "keep: 0.5")).keep == 0.5
 
 
+def test_several_numbers_are_several(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD.replace("keep: 12", "keep: [12, 0.5]")).keep == (12, 0.5)
+
+
+def test_numbers_may_be_written_short_wherever_they_stand(tmp_path: Path) -> None:
+    settings = read(tmp_path, GOOD + "settings: {lambda: 2e-3, name: e5, start: -1.5E2}\n").settings
+    assert settings == {"lambda": 0.002, "name": "e5", "start": -150.0}
+
+
 @pytest.mark.parametrize(
     ("wrong", "right", "said"),
     [
         ("epohcs: 3", "epochs: 3", r"line 6: there is no key epohcs in training; did you mean epo"),
         ("epochs: many", "epochs: 3", r"line 6: epochs is 'many', expected a number"),
-        ("keep: [12]", "keep: 12", r"line 4: keep is \[12\], expected a number"),
+        ("keep: [x]", "keep: 12", r"line 4: keep is \['x'\], expected a number or a list"),
         ("taks: mnli", "task: mnli", r"line 2: there is no key taks; did you mean task\?"),
         ("task: mnli\ntask: sst2", "task: mnli", r"line 3: the key task stands there twice"),
         ("keep: [12", "keep: 12", r"line \d+: this is not YAML"),

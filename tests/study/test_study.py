@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 import headcount as hc
 from headcount import HeadcountError
+from headcount.report.study_data import read_study
 from headcount.runs.prune import prune
+from headcount.runs.result import RunResult
 from headcount.study.plan import StudySettings
 from headcount.study.results import COLUMNS
 from headcount.study.run import run_study
 
 COMMAND = Path(sys.executable).with_name("headcount")
+
+# Of one seed, and of one number of heads or none, to be brief.
+VARIANTS: dict[str, Any] = {
+    "michel-at-once": {"method": "michel", "keep": 2, "seeds": [0]},
+    "random-longer": {
+        "method": "random", "keep": [2], "seeds": 0, "training": {"epochs": 2, "log_every": 1},
+    },
+    "l0-dear": {"method": "hard-concrete", "lambda": 1e-3, "keep": "own", "seeds": [0]},
+}  # fmt: skip
+ROWS = 2 * (1 + 3 * 2) + 2 + len(VARIANTS)
 
 
 def write_study(encoder: Path, tables: Path, path: Path) -> Path:
@@ -29,11 +44,15 @@ def write_study(encoder: Path, tables: Path, path: Path) -> Path:
         "model": str(encoder),
         "task": "classification",
         "data": str(tables),
-        "methods": ["unpruned", "joint-dsp", "michel", "random"],
+        "methods": ["unpruned", "together", "joint-dsp", "michel", "random", *VARIANTS],
         "keep": [4, 2],
         "seeds": [0, 1],
         "training": {"epochs": 1, "batch_size": 16},
-        "settings": {"michel": {"step": 1}},
+        "settings": {
+            "michel": {"step": 1},
+            "together": {"method": "joint-dsp", "one_run": True, "seeds": [0]},
+            **VARIANTS,
+        },
         "speed": False,
     }
     path.write_text(yaml.safe_dump(settings, sort_keys=False))
@@ -57,8 +76,8 @@ def test_a_study_has_a_row_per_run_and_split(finished: Path) -> None:
     folder = finished
     results = hc.load_study(folder)
     assert tuple(results.columns) == COLUMNS
-    assert len(results) == 2 * (1 + 3 * 2)
-    assert set(results.loc[results.method != "unpruned", "heads"]) == {4, 2}
+    assert len(results) == ROWS
+    assert set(results.loc[results.method == "joint-dsp", "heads"]) == {4, 2}
     assert set(results.loc[results.method == "unpruned", "heads"]) == {6}
     assert not list(folder.glob("runs/*/model.safetensors"))
     assert not list(folder.rglob("*.unfinished"))
@@ -66,19 +85,60 @@ def test_a_study_has_a_row_per_run_and_split(finished: Path) -> None:
 
 def test_shared_work_is_done_once(finished: Path) -> None:
     folder = finished
-    assert sorted(path.name for path in (folder / "bases").iterdir()) == ["seed0", "seed1"]
-    rankings = sorted(path.name for path in (folder / "rankings").iterdir())
-    assert rankings == ["michel-seed0.json", "michel-seed1.json"]
+    bases = sorted(path.name for path in (folder / "bases").iterdir())
+    assert [bases[0], bases[-1]] == ["seed0", "seed1"]
+    assert len(bases) == 3  # and that of random-longer
+    rankings = sorted(path.name.rpartition("-")[0] for path in (folder / "rankings").iterdir())
+    assert rankings == ["michel-at-once-seed0", "michel-seed0", "michel-seed1"]
     runs = folder / "runs"
     four, two = (hc.HeadMask.load(runs / f"michel-{k}-seed0" / "mask.json") for k in (4, 2))
     assert two < four
 
 
+def test_variants_are_known_by_their_own_names(study: Path, finished: Path) -> None:
+    results = hc.load_study(finished).set_index("method")
+    for name, own in VARIANTS.items():
+        row = results.loc[name]
+        assert f"method:{own['method']}|" in row.signature
+        assert row.seed == 0
+    assert "lambda:0.001" in results.loc["l0-dear"].signature
+    assert math.isnan(results.loc["l0-dear"].keep)
+    run = finished / "runs" / "random-longer-2-seed0"
+    written = json.loads((run / "settings.json").read_text())
+    assert written["variant"] == "random-longer"
+    assert written["training"]["epochs"] == 2.0
+    assert written["training"]["batch_size"] == 16
+    data = read_study(finished)
+    assert data.problems == []
+    (comparison,) = data.comparisons()
+    order = [name for name in yaml.safe_load(study.read_text())["methods"] if name != "unpruned"]
+    assert comparison.methods == order
+
+
+def test_one_training_gives_every_number_of_heads(study: Path, finished: Path) -> None:
+    runs = [finished / "runs" / f"together-{keep}-seed0" for keep in (4, 2)]
+    four, two = (hc.HeadMask.load(run / "mask.json") for run in runs)
+    assert two < four
+    results = [RunResult.load(run) for run in runs]
+    assert [result.shared_by for result in results] == [2, 2]
+    assert results[0].seconds == results[1].seconds
+    assert "keep:4/6|trained:4+2|" in results[0].signatures["validation"]
+    names = [sorted(path.name for path in run.iterdir()) for run in runs]
+    assert names[0] == [n for n in names[1] if n != "selection_history.json"]
+
+
+def test_a_run_of_several_gives_the_same_alone(study: Path, finished: Path, tmp_path: Path) -> None:
+    run = StudySettings.read(study).runs()["together-4-seed0"]
+    prune(run, tmp_path / "alone", speed=False)
+    mask = hc.HeadMask.load(tmp_path / "alone" / "mask.json")
+    assert mask == hc.HeadMask.load(finished / "runs" / "together-4-seed0" / "mask.json")
+
+
 def test_one_ranking_gives_what_every_chain_of_its_own_would(
     study: Path, finished: Path, tmp_path: Path
 ) -> None:
-    for name, run in StudySettings.read(study).runs():
-        if run.method == "michel" and run.seed == 0:
+    for name, run in StudySettings.read(study).runs().items():
+        if run.name == "michel" and run.seed == 0:
             alone = tmp_path / f"alone-{name}"
             prune(run, alone, base=finished / "bases" / "seed0", speed=False)
             shared = hc.HeadMask.load(finished / "runs" / name / "mask.json")
@@ -89,10 +149,11 @@ def test_what_is_done_is_not_done_again(study: Path, finished: Path, tmp_path: P
     folder = shutil.copytree(finished, tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.json")}
     more = yaml.safe_load(study.read_text()) | {"keep": [4, 3, 2]}
+    more["settings"]["together"]["keep"] = [4, 2]
     study.write_text(yaml.safe_dump(more))
     run_study(StudySettings.read(study), folder)
     assert all(path.stat().st_mtime_ns == written for path, written in before.items())
-    assert len(hc.load_study(folder)) == 2 * (1 + 3 * 3)
+    assert len(hc.load_study(folder)) == ROWS + 2 * 3
 
 
 def test_other_training_is_another_study(study: Path, finished: Path) -> None:
@@ -101,6 +162,23 @@ def test_other_training_is_another_study(study: Path, finished: Path) -> None:
     study.write_text(yaml.safe_dump(other))
     with pytest.raises(HeadcountError, match="was begun with training"):
         run_study(StudySettings.read(study), folder)
+
+
+@pytest.mark.parametrize(
+    ("entry", "change", "said"),
+    [
+        ("l0-dear", {"lambda": 0.5}, r"l0-dear-own-seed0 was begun with lambda 0\.001, but now it"),
+        ("together", {"keep": [4, 3, 2]}, r"was begun with trained_for \[4, 2\], but now it is"),
+    ],
+)
+def test_results_of_other_settings_are_told(
+    study: Path, finished: Path, entry: str, change: dict[str, object], said: str
+) -> None:
+    other = yaml.safe_load(study.read_text())
+    other["settings"][entry] |= change
+    study.write_text(yaml.safe_dump(other))
+    with pytest.raises(HeadcountError, match=said):
+        run_study(StudySettings.read(study), finished)
 
 
 def _start(study: Path, folder: Path) -> subprocess.Popen[str]:
@@ -117,6 +195,8 @@ def test_two_processes_share_a_study_and_one_may_be_killed(
     study: Path, finished: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "out"
+    brief = yaml.safe_load(study.read_text()) | {"seeds": [0]}
+    study.write_text(yaml.safe_dump(brief, sort_keys=False))
     first, second = _start(study, folder), _start(study, folder)
     for _ in range(600):
         if any(folder.glob("runs/*/metrics.json")) or first.poll() is not None:
@@ -124,17 +204,22 @@ def test_two_processes_share_a_study_and_one_may_be_killed(
         time.sleep(0.1)
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    told, _ = second.communicate(timeout=120)
+    told, _ = second.communicate(timeout=300)
     assert second.returncode == 0, told
     columns = [name for name in COLUMNS if name != "seconds"]
-    assert hc.load_study(folder)[columns].equals(hc.load_study(finished)[columns])
+    whole = hc.load_study(finished)
+    expected = whole[whole.seed == 0].reset_index(drop=True)
+    assert hc.load_study(folder)[columns].equals(expected[columns])
 
 
 def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) -> None:
-    settings = yaml.safe_load(study.read_text()) | {"keep": [7, 2], "seeds": [0]}
-    study.write_text(yaml.safe_dump(settings))
+    own = {"together": {"method": "joint-dsp", "one_run": True}, "michel": {"step": 1}}
+    methods = ["unpruned", "joint-dsp", "together", "michel", "random"]
+    change = {"keep": [7, 2], "seeds": [0], "methods": methods, "settings": own}
+    study.write_text(yaml.safe_dump(yaml.safe_load(study.read_text()) | change))
     failed = run_study(StudySettings.read(study), tmp_path / "out")
-    assert set(failed) == {f"{method}-7-seed0" for method in ("joint-dsp", "michel", "random")}
+    alone = {f"{method}-7-seed0" for method in ("joint-dsp", "michel", "random")}
+    assert set(failed) == alone | {"together-7-seed0", "together-2-seed0"}
     assert all("6 heads" in reason for reason in failed.values())
     assert len(hc.load_study(tmp_path / "out")) == 4
 
@@ -143,17 +228,31 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
     ("change", "said"),
     [
         ({"methods": ["michael"]}, r"line \d+: there is no method michael"),
-        ({"settings": {"ste": {}}}, r"line \d+: ste is not among the methods"),
-        ({"settings": {"michel": {"steps": 1}}}, r"line \d+: michel has no setting steps"),
+        ({"settings": {"ste": {}}}, r"line 2: ste is not among the methods"),
+        ({"settings": {"michel": {"steps": 1}}}, r"line 2: michel has no setting steps"),
         ({"seed": [1]}, r"line \d+: there is no key seed; did you mean seeds\?"),
         ({"keep": [0]}, r"line \d+: keep is 0"),
         ({"keep": []}, r"needs to know how many heads"),
+        ({"settings": {"mine": {"method": "michael"}}}, r"line 3: there is no method michael"),
+        ({"settings": {"mine": {"step": 1}}}, r"line 2: there is no method mine; .*method: under"),
+        ({"settings": {"michel": {"method": "ste"}}}, r"line 3: michel is a method itself; give"),
+        ({"settings": {"unpruned": {"keep": 2}}}, r"line 3: unpruned keeps all heads"),
+        ({"settings": {"michel": {"keep": "all"}}}, r"line 3: keep is 'all', expected a list"),
+        ({"settings": {"michel": {"keep": "own"}}}, r"line 2: michel needs to know how many"),
+        ({"settings": {"michel": {"seeds": "x"}}}, r"line 3: seeds is 'x', expected a list"),
+        ({"settings": {"michel": {"one_run": True}}}, r"line 3: michel cannot learn for several"),
+        ({"settings": {"michel": {"training": {"epoch": 1}}}}, r"line 4: .*mean epochs\?"),
     ],
 )
 def test_a_wrong_study_is_told_with_its_line(
     study: Path, change: dict[str, object], said: str
 ) -> None:
-    study.write_text(yaml.safe_dump(yaml.safe_load(study.read_text()) | change))
+    own: Any = change.get("settings", {})
+    methods = ["unpruned", "michel", *(name for name in own if name == "mine")]
+    rest = yaml.safe_load(study.read_text()) | {"methods": methods}
+    study.write_text(
+        yaml.safe_dump({"settings": own} | rest | change | {"settings": own}, sort_keys=False)
+    )
     with pytest.raises(HeadcountError, match=said):
         StudySettings.read(study)
 
@@ -170,4 +269,6 @@ def test_a_folder_of_something_else_is_left_alone(study: Path, tmp_path: Path) -
 
 def test_settings_are_written_with_the_study(finished: Path) -> None:
     written = json.loads((finished / "study.json").read_text())
-    assert written["methods"] == ["unpruned", "joint-dsp", "michel", "random"]
+    assert written["settings"]["together"]["one_run"]
+    read = StudySettings.read(finished / "study.json")
+    assert json.loads(json.dumps(asdict(read))) == written

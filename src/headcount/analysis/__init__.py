@@ -2,16 +2,21 @@
 
 from headcount.analysis.agreement import Agreement, agreement
 from headcount.analysis.base import Analysis
+from headcount.analysis.roles import Roles, RolesOverKeep, find_roles, roles_over_keep
 from headcount.analysis.store import load_analysis, save_analysis
 
 # Every kind of analysis by its name in files.
-KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in (Agreement,)}
+KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in (Agreement, Roles, RolesOverKeep)}
 
 __all__ = [
     "KINDS",
     "Agreement",
     "Analysis",
+    "Roles",
+    "RolesOverKeep",
     "agreement",
+    "find_roles",
     "load_analysis",
+    "roles_over_keep",
     "save_analysis",
 ]

@@ -190,10 +190,11 @@ def choices_of(folders: Sequence[Path]) -> Iterator[Choice]:
     Args:
         folders: outputs of `headcount compare`.
     """
-    from headcount.report.study_data import UNPRUNED, read_study
+    from headcount.report.study_data import read_study
+    from headcount.study.entry import UNPRUNED
 
     for folder in folders:
         for run in read_study(folder).runs.values():
-            if run.mask is not None and run.result.method != UNPRUNED:
+            if run.mask is not None and run.method != UNPRUNED:
                 seed = int(run.settings.get("seed", 0))
-                yield Choice(folder.name, run.result.method, seed, run.mask)
+                yield Choice(folder.name, run.method, seed, run.mask)

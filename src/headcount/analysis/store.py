@@ -57,12 +57,12 @@ def load_analysis(folder: Path) -> Analysis:
         ) from error
 
 
-def find_analyses(folder: Path) -> tuple[list[Analysis], list[str]]:
-    """The analyses of a study, and a sentence for each that cannot be read."""
-    found, problems = [], []
+def find_analyses(folder: Path) -> tuple[dict[Path, Analysis], list[str]]:
+    """The analyses of a study by their folders, and a sentence for each that cannot be read."""
+    found, problems = {}, []
     for path in sorted(folder.glob(f"{FOLDER}/*/{FILE}")):
         try:
-            found.append(load_analysis(path.parent))
+            found[path.parent] = load_analysis(path.parent)
         except HeadcountError as error:
             problems.append(str(error))
     return found, problems

@@ -17,6 +17,7 @@ from headcount.cli.heads import heads
 from headcount.cli.prune import prune
 from headcount.cli.remove import remove
 from headcount.cli.report import report
+from headcount.cli.roles import roles
 from headcount.cli.score import score
 from headcount.errors import HeadcountError, Stopped
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, compare, report, agreement, heads, remove, demo):
+for command in (prune, evaluate, score, compare, report, agreement, roles, heads, remove, demo):
     app.command()(command)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from headcount.errors import HeadcountError
-from headcount.runs.recipe import Recipe, fill
+from headcount.runs.recipe import Recipe, fill, read_yaml
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 
 TASKS = (
@@ -124,9 +122,17 @@ def pairs(given: list[str] | None) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise HeadcountError(f"{text!r} is not a setting; expected name=value")
-        read = yaml.safe_load(value)
-        if isinstance(read, str):  # YAML takes 2e-5 for text
-            with suppress(ValueError):
-                read = float(read)
-        made[name.strip()] = read
+        made[name.strip()] = read_yaml(value)
     return made
+
+
+def keep_counts(text: str) -> float | int | tuple[float | int, ...]:
+    """K as a person gives it: a count, a fraction, or several of them with commas between."""
+    try:
+        counts = [int(part) if part.strip().isdigit() else float(part) for part in text.split(",")]
+    except ValueError:
+        raise HeadcountError(
+            f"--keep is {text!r}, expected a count, a fraction below 1, or several as 48,24,12"
+        ) from None
+    whole = [int(count) if count >= 1 and float(count).is_integer() else count for count in counts]
+    return tuple(whole) if len(whole) > 1 else whole[0]

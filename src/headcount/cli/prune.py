@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from headcount.cli import options
 from headcount.cli.show import Bars, show_rows
+
+if TYPE_CHECKING:
+    from headcount.runs.result import RunResult
 
 
 def prune(
@@ -29,7 +32,11 @@ def prune(
         ),
     ] = None,
     keep: Annotated[
-        float | None, typer.Option(help="Heads to keep: a count, or a fraction below 1.")
+        str | None,
+        typer.Option(
+            help="Heads to keep: a count, or a fraction below 1. Several, as 48,24,12, come from "
+            "one training with joint-dsp or pipelined-dsp, each in its own folder in the output."
+        ),
     ] = None,
     from_scratch_like: Annotated[
         Path | None,
@@ -81,25 +88,36 @@ def prune(
     Example: headcount prune bert-base-uncased --task mnli --data DIR --keep 12 --output small
     """
     given = {**locals()}
-    if keep is not None and keep >= 1 and keep == int(keep):
-        given["keep"] = int(keep)
     if from_scratch_like is not None:
         options.fix_layout(given, from_scratch_like)
+    if keep is not None:
+        given["keep"] = options.keep_counts(keep)
     settings = options.run_settings(recipe, given)
     from headcount.runs.prune import prune as run
+    from headcount.runs.prune import prune_many
 
     console = Console(stderr=as_json)
+    how: Any = {"base": base, "resume": resume, "speed": speed}
+    several = isinstance(settings.keep, tuple)
+    results: list[RunResult]
     with Bars(console) as bars:
-        result = run(settings, output, base=base, resume=resume, speed=speed, progress=bars)
+        if several:
+            results = list(prune_many(settings, output, progress=bars, **how).values())
+        else:
+            results = [run(settings, output, progress=bars, **how)]
     if as_json:
-        print(json.dumps(asdict(result), indent=2))
+        print(json.dumps([asdict(r) for r in results] if several else asdict(results[0]), indent=2))
         return
-    title = f"{settings.method}, {int(result.heads.after)} of {int(result.heads.before)} heads"
+    for result in results:
+        _show(console, settings.method, result)
+    what = "the models, their cards, masks," if several else "the model, its card, mask,"
+    line = f"{what} figures and settings are in {output}"
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _show(console: Console, method: str, result: RunResult) -> None:
+    title = f"{method}, {int(result.heads.after)} of {int(result.heads.before)} heads"
     show_rows(console, title, ("before", "after", "ratio"), result.rows())
-    lines = [
-        f"masked and cut outputs differ by at most {result.difference:.1e}",
-        f"the model, its card, mask, figures and settings are in {output}",
-        *result.signatures.values(),
-    ]
-    for line in lines:
+    checked = f"masked and cut outputs differ by at most {result.difference:.1e}"
+    for line in (checked, *result.signatures.values()):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`headcount report`: the tables and figures of a study."""
+"""`headcount report`: the tables, figures and page of a study."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from headcount.errors import HeadcountError
 def report(
     study: Annotated[Path, typer.Argument(help="The output folder of headcount compare.")],
 ) -> None:
-    """Write tables and figures of a study into its folder, and say what is missing.
+    """Write tables, figures and a page of a study into its folder, and say what is missing.
 
     Example: headcount report study
     """
     console = Console()
     try:
+        from headcount.report.page.page import FILE as PAGE
         from headcount.report.table_text import aside, to_terminal
         from headcount.report.tables import label, legend
         from headcount.report.write import FOLDER, write_report
@@ -41,7 +42,7 @@ def report(
     for note in done.notes:
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     console.print(
-        f"{len(done.written)} files are in {study / FOLDER}",
+        f"{len(done.written)} files are in {study / FOLDER}; open {PAGE} in a browser",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -9,17 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from headcount.analysis.base import Analysis
@@ -27,13 +31,34 @@ if TYPE_CHECKING:
 EVERY = 15.0  # seconds between two lines where no bar can be drawn
 
 
+class _TimeLeft(ProgressColumn):
+    """Of all runs; unlike rich's own it also knows when a step takes many minutes."""
+
+    def render(self, task: Task) -> Text:
+        until: float | None = task.fields["until"]
+        left = 0.0 if until is None else until - time.monotonic()
+        return Text(f"about {_span(left)} left" if left > 0 else "")
+
+
 class Bars:
-    """Draws one bar per stage; writes lines now and then where the output is not a terminal."""
+    """Draws one bar per stage; writes lines now and then where the output is not a terminal.
+
+    Of many runs there is a bar that stays, and below it are the stages of the current one.
+    """
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.bars = Progress(
-            TextColumn("{task.description}"),
+        self.runs = Progress(
+            TextColumn("runs"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            _TimeLeft(),
+            TextColumn("{task.description}", style="dim", markup=False),
+            console=console,
+        )
+        self.stages = Progress(
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -41,8 +66,8 @@ class Bars:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", style="dim"),
             console=console,
-            disable=not console.is_terminal,
         )
+        self.live = Live(Group(self.runs, self.stages), console=console, refresh_per_second=10)
         self.task: TaskID | None = None
         self.stage, self.total, self.began, self.told = "", 0, 0.0, 0.0
         self.first: tuple[int, float] | None = None  # runs that were done when it all began
@@ -52,7 +77,8 @@ class Bars:
             from datasets import disable_progress_bars
 
             disable_progress_bars()
-        self.bars.start()
+        if self.console.is_terminal:
+            self.live.start()
         return self
 
     def __exit__(
@@ -61,14 +87,19 @@ class Bars:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.bars.stop()
+        if self.runs.tasks:
+            self._clear_stages()
+            if error is None:
+                whole = self.runs.tasks[0].total
+                self.runs.update(TaskID(0), completed=whole, until=None, description="")
+        self.live.stop()
 
     def begin(self, stage: str, total: int | None = None) -> None:
         """A stage begins; the one before is over."""
         if self.task is not None:
-            done = self.bars.tasks[self.task]
-            self.bars.update(self.task, total=done.total or 1, completed=done.total or 1)
-        self.task = self.bars.add_task(stage, total=total, note="")
+            done = next(task for task in self.stages.tasks if task.id == self.task)
+            self.stages.update(self.task, total=done.total or 1, completed=done.total or 1)
+        self.task = self.stages.add_task(stage, total=total, note="")
         self.stage, self.total, self.began = stage, total or 0, time.monotonic()
         if not self.console.is_terminal:
             self.console.print(f"{stage} …", highlight=False, markup=False)
@@ -79,7 +110,7 @@ class Bars:
         if self.task is None:
             return
         self.total = total or self.total
-        self.bars.update(self.task, completed=done, note=note, total=self.total or None)
+        self.stages.update(self.task, completed=done, note=note, total=self.total or None)
         now = time.monotonic()
         if not self.console.is_terminal and now - self.told > EVERY and done:
             left = (now - self.began) / done * max(self.total - done, 0)
@@ -92,27 +123,43 @@ class Bars:
 
     def overall(self, done: int, total: int, name: str) -> None:
         """Of many runs so many are done, and this is the next."""
-        now = time.monotonic()
-        if self.first is None:
-            self.first = (done, now)
-        before, began = self.first
-        left = (
-            ""
-            if done == before
-            else f", about {_span((now - began) / (done - before) * (total - done))} left"
-        )
-        self.say(f"run {done + 1} of {total}: {name}{left}")
+        left = self._count_runs(done, total, name)
+        if not self.console.is_terminal:
+            rest = "" if left is None else f", about {_span(left)} left"
+            self.say(f"run {done + 1} of {total}: {name}{rest}")
 
     def finished(self, done: int, total: int, name: str) -> None:
         """Of many runs so many are done, and this was the last."""
-        self.say(f"{done} of {total} runs done: {name}")
+        self._count_runs(done, total, name)
+        if not self.console.is_terminal:
+            self.say(f"{done} of {total} runs done: {name}")
+
+    def _count_runs(self, done: int, total: int, name: str) -> float | None:
+        """Set the bar of all runs, and clear the stages below it; returns the seconds left."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = (done, now)
+            self.runs.add_task(name, total=total, until=None)
+        before, began = self.first
+        left = None if done <= before else (now - began) / (done - before) * (total - done)
+        until = None if left is None else now + left
+        self._clear_stages()
+        self.runs.update(TaskID(0), completed=done, total=total, description=name, until=until)
+        return left
+
+    def _clear_stages(self) -> None:
+        for task in self.stages.task_ids:
+            self.stages.remove_task(task)
+        self.task = None
 
     def say(self, line: str) -> None:
         """A line above the bars."""
-        self.bars.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _span(seconds: float) -> str:
+    if seconds > 5400:
+        return f"{seconds / 3600:.1f} h"
     return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
 
 

@@ -109,7 +109,7 @@ class JointDSP(Pruner):
         """Set the temperature, and draw this step's noise and K."""
         annealing = self.settings.annealing
         self.temperature = annealing.temperature(step, total_steps)
-        self.progress = min(step / annealing.steps(total_steps), 1.0)
+        self.progress = annealing.progress(step, total_steps)
         self.noise = gumbel_noise(len(self.w), self.seed, step)
         self.step_count = drawn_count(self.counts, self.seed, step)
 

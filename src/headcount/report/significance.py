@@ -1,8 +1,13 @@
-"""Is one method better than another, or is it chance? Paired tests from the predictions."""
+"""Is one method better than another, or is it chance? Paired tests from the predictions.
+
+Several seeds answer the same examples, and mostly alike. Their answers are never counted as if
+they were answers to more examples, which would make chance look smaller than it is.
+"""
 
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +44,7 @@ class Significance:
     Attributes:
         p_value: two-sided.
         test: its name.
-        n: pairs of answers that it saw.
+        n: pairs of answers that it saw, over all seeds.
     """
 
     p_value: float
@@ -64,22 +69,18 @@ def compare(
         positive: the label that an F1 is of.
     """
     _refuse_unpaired(first, second)
-    if metric.startswith("accuracy"):
-        right = [_right(side) for side in (first, second)]
-        return mcnemar(right[0], right[1])
+    if metric == "accuracy" and len(first) == 1:
+        return mcnemar(_right(first[0]), _right(second[0]))
     if metric.startswith(("bleu", "chrf")):
         return paired_translation(metric, first, second, signature)
     return paired_bootstrap(metric, first, second, positive)
 
 
 def mcnemar(first: Array, second: Array) -> Significance:
-    """McNemar's test on which answers are right; seeds are pooled.
-
-    Pooling counts the answers of several seeds to one example as independent. They are not quite,
-    so that with several seeds the p-value is on the small side.
+    """McNemar's test on which answers are right, for one seed.
 
     Args:
-        first: whether each answer of one system is right.
+        first: whether the answer of one system to each example is right.
         second: likewise, of the other system.
     """
     gained = int(np.sum(~first & second))
@@ -104,8 +105,12 @@ def paired_bootstrap(
 ) -> Significance:
     """Resample the examples, the same for both systems and all seeds.
 
+    An example is drawn with the answers of all seeds, and what is compared is the mean over seeds:
+    a seed that answers like another one adds nothing. It tells whether these models would differ on
+    other examples; how much seeds differ is what the deviation beside the mean tells.
+
     Args:
-        metric: F1, Matthews, a correlation, GLUE's mean of two, or a loss.
+        metric: accuracy, F1, Matthews, a correlation, GLUE's mean of two, or a loss.
         first: of one system, one per seed.
         second: of the other, likewise.
         positive: the label that an F1 is of.
@@ -130,24 +135,41 @@ def paired_bootstrap(
 def paired_translation(
     metric: str, first: Sequence[Predictions], second: Sequence[Predictions], signature: str
 ) -> Significance:
-    """The paired bootstrap of sacrebleu; seeds are pooled."""
-    systems = [[str(t) for part in side for t in part.predicted] for side in (first, second)]
-    references = [str(text) for part in first for text in part.references]
+    """The paired bootstrap of sacrebleu, seed by seed; of several seeds twice the median p-value.
+
+    sacrebleu resamples sentences of one translation each. Twice the median holds however much the
+    seeds depend on one another: if there is no difference, at most a share α of all studies has
+    half of its p-values below α/2. A seed in which the other system is ahead counts as 1.
+    """
     scorer = CHRF() if metric.startswith("chrf") else _bleu(metric, signature)
-    n = len(references)
+    found = [_of_one_seed(scorer, a, b) for a, b in zip(first, second, strict=True)]
+    n = sum(len(part) for part in first)
+    if len(found) == 1:
+        return Significance(found[0][1], "paired bootstrap of sacrebleu", n)
+    ahead = sum(gain for gain, _ in found) > 0
+    p_values = [p if (gain > 0) == ahead else 1.0 for gain, p in found]
+    p = min(1.0, 2 * statistics.median(p_values))
+    return Significance(p, "paired bootstrap of sacrebleu, twice the median over seeds", n)
+
+
+def _of_one_seed(
+    scorer: BLEU | CHRF, first: Predictions, second: Predictions
+) -> tuple[float, float]:
+    """By how much the second is ahead, and the p-value."""
+    systems = [[str(text) for text in side.predicted] for side in (first, second)]
     if systems[0] == systems[1]:
-        return Significance(1.0, "paired bootstrap of sacrebleu", n)
+        return 0.0, 1.0
     test = PairedTest(
         [("first", systems[0]), ("second", systems[1])],
         {"score": scorer},
-        [references],
+        [[str(text) for text in first.references]],
         test_type="bs",
         # It holds all resamples at once.
-        n_samples=max(200, min(RESAMPLES, 10_000_000 // n)),
+        n_samples=max(200, min(RESAMPLES, 10_000_000 // len(first))),
     )
     _, scores = test()
     results: list[Any] = next(found for name, found in scores.items() if name != "System")
-    return Significance(float(results[1].p_value), "paired bootstrap of sacrebleu", n)
+    return results[1].score - results[0].score, float(results[1].p_value)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -161,14 +183,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return raised
 
 
-def _right(side: Sequence[Predictions]) -> Array:
+def _right(side: Predictions) -> Array:
+    pairs = zip(side.predicted, side.references, strict=True)
     return np.array(
-        [
-            str(predicted) == str(reference)
-            for part in side
-            for predicted, reference in zip(part.predicted, part.references, strict=True)
-        ],
-        dtype=bool,
+        [str(predicted) == str(reference) for predicted, reference in pairs], dtype=bool
     )
 
 
@@ -202,6 +220,7 @@ def _prepared(
         return _OF_VALUES[metric], sides, np.array(references, dtype=float)
     flat, names = resampling.numbered([*answers[0], *answers[1], references])
     scores: dict[str, Score] = {
+        "accuracy": resampling.accuracy,
         "matthews_correlation": partial(resampling.matthews, labels=len(names)),
         "macro_f1": partial(resampling.macro_f1, labels=len(names)),
     }

@@ -14,13 +14,17 @@ import pandas as pd
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.report.gaps import gaps
+from headcount.runs.importance import FILE as IMPORTANCE
+from headcount.runs.importance import load_importances
 from headcount.runs.methods import METHODS
 from headcount.runs.result import RunResult
+from headcount.runs.unfinished import UNFINISHED
+from headcount.study.entry import UNPRUNED
+from headcount.study.plan import SETTINGS, StudySettings
 from headcount.study.results import COLUMNS
 from headcount.study.results import FILE as RESULTS
 from headcount.training.history import SelectionHistory
-
-UNPRUNED = "unpruned"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Run:
         result: as `metrics.json` holds it.
         mask: the kept heads; None if its file is missing or broken.
         history: for methods that learn.
+        importance: of every head by its flat index, NaN where none is known; None without a file.
     """
 
     name: str
@@ -58,6 +63,12 @@ class Run:
     result: RunResult
     mask: HeadMask | None
     history: SelectionHistory | None
+    importance: list[float] | None = None
+
+    @property
+    def method(self) -> str:
+        """The study's name for it: a variant's own, or the method's."""
+        return str(self.settings.get("variant") or self.result.method)
 
     @property
     def penalty(self) -> float | None:
@@ -93,7 +104,9 @@ class Comparison:
         split: the evaluation set.
         greater_is_better: of the metric.
         rows: of the study's results; with `k`, the number of heads asked for, which is missing
-            where a method found its own, `run`, the name of the run's folder or "", and `penalty`.
+            where a method found its own, `run`, the name of the run's folder or "", `penalty`, and
+            `pruner`, the method behind the study's name for it.
+        order: the study's methods and variants, in its own order.
     """
 
     model: str
@@ -102,13 +115,13 @@ class Comparison:
     split: str
     greater_is_better: bool
     rows: pd.DataFrame
+    order: tuple[str, ...]
 
     @cached_property
     def methods(self) -> list[str]:
-        """All but the unpruned one, in the order of `headcount prune --help`."""
-        known = list(METHODS)
+        """All that have results but the unpruned one, in the study's order."""
         found = set(self.rows["method"]) - {UNPRUNED}
-        return sorted(found, key=lambda m: (known.index(m) if m in known else len(known), m))
+        return [name for name in self.order if name in found]
 
     @cached_property
     def unpruned(self) -> pd.DataFrame:
@@ -139,12 +152,15 @@ class StudyData:
         folder: of the study.
         results: one row per run and evaluation set.
         runs: by name.
+        order: methods and variants, in the order of the study file where that is known, and then
+            of `headcount prune --help`.
         problems: what is missing or broken, one sentence each.
     """
 
     folder: Path
     results: pd.DataFrame
     runs: dict[str, Run]
+    order: tuple[str, ...]
     problems: list[str] = field(default_factory=list)
 
     def comparisons(self) -> Iterator[Comparison]:
@@ -157,7 +173,9 @@ class StudyData:
                 if runs
                 else not str(metric).startswith(("perplexity", "loss"))
             )
-            yield Comparison(str(model), str(task), str(metric), str(split), greater, rows)
+            yield Comparison(
+                str(model), str(task), str(metric), str(split), greater, rows, self.order
+            )
 
 
 def read_study(folder: str | Path) -> StudyData:
@@ -171,6 +189,9 @@ def read_study(folder: str | Path) -> StudyData:
     results = _read_results(folder, problems)
     runs = {}
     for place in sorted(path for path in folder.glob("runs/*") if path.is_dir()):
+        if place.name.endswith(UNFINISHED):
+            problems.append(f"run {place.name.removesuffix(UNFINISHED)} is not finished")
+            continue
         run = _read_run(place, problems)
         if run is not None:
             runs[run.name] = run
@@ -179,12 +200,36 @@ def read_study(folder: str | Path) -> StudyData:
         math.nan if not name or runs[name].penalty is None else runs[name].penalty
         for name in results["run"]
     ]
+    results["pruner"] = [
+        str(runs[name].settings.get("method", method)) if name else method
+        for name, method in zip(results["run"], results["method"], strict=True)
+    ]
     for name in sorted(runs.keys() - set(results["run"])):
         problems.append(f"run {name} is finished but has no row in {RESULTS}")
     for row in results[results["run"] == ""].itertuples():
         problems.append(f"no readable run belongs to the result {row.signature} on {row.split}")
-    problems += _gaps(results)
-    return StudyData(folder, results, runs, problems)
+    asked = _read_settings(folder, problems)
+    problems += gaps(results, asked)
+    return StudyData(folder, results, runs, _order(results, asked), problems)
+
+
+def _read_settings(folder: Path, problems: list[str]) -> StudySettings | None:
+    """What the study asked for, as it wrote it down."""
+    path = folder / SETTINGS
+    if not path.is_file():
+        return None
+    try:
+        return StudySettings.read(path)
+    except HeadcountError as error:
+        problems.append(f"what the study asked for is guessed from its results: {error}")
+        return None
+
+
+def _order(results: pd.DataFrame, asked: StudySettings | None) -> tuple[str, ...]:
+    named = () if asked is None else asked.methods
+    found = set(results["method"])
+    known = [name for name in METHODS if name in found]
+    return tuple(dict.fromkeys([*named, *known, *sorted(found)]))
 
 
 def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
@@ -235,7 +280,7 @@ def _read_run(folder: Path, problems: list[str]) -> Run | None:
     except (HeadcountError, OSError, ValueError) as error:
         problems.append(f"run {name} is missing or broken: {error}")
         return None
-    mask = history = None
+    mask = history = importance = None
     try:
         mask = HeadMask.load(folder / "mask.json")
     except HeadcountError as error:
@@ -245,7 +290,18 @@ def _read_run(folder: Path, problems: list[str]) -> Run | None:
             history = SelectionHistory.load(folder / "selection_history.json")
         except HeadcountError as error:
             problems.append(f"run {name} has no readable selection history: {error}")
-    return Run(name, folder, settings, result, mask, history)
+    if (folder / IMPORTANCE).is_file():
+        try:
+            _, importance = load_importances(folder / IMPORTANCE)
+            if mask is not None and len(importance) != mask.born:
+                problems.append(
+                    f"run {name} has importances of {len(importance)} heads, but its mask is of "
+                    f"{mask.born}; they are left out"
+                )
+                importance = None
+        except HeadcountError as error:
+            problems.append(f"run {name} has no readable importances: {error}")
+    return Run(name, folder, settings, result, mask, history, importance)
 
 
 def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
@@ -253,7 +309,8 @@ def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
     found = [
         run
         for run in runs.values()
-        if run.result.signatures.get(row["split"]) == row["signature"]
+        if run.method == row["method"]
+        and run.result.signatures.get(row["split"]) == row["signature"]
         and Path(str(run.settings.get("model", ""))).name == Path(row["model"]).name
         and math.isclose(
             run.result.scores.get(row["split"], {}).get(row["metric"], math.nan),
@@ -263,19 +320,3 @@ def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
         )
     ]
     return found[0].name if found else ""
-
-
-def _gaps(results: pd.DataFrame) -> Iterator[str]:
-    """Results that a full grid of methods, numbers of heads and seeds would have."""
-    counted = results[(results["method"] != UNPRUNED) & results["k"].notna()]
-    for (model, task, split), rows in counted.groupby(["model", "task", "split"], sort=False):
-        seeds = sorted(set(rows["seed"]))
-        for method, of_method in rows.groupby("method", sort=False):
-            done = set(zip(of_method["k"], of_method["seed"], strict=True))
-            for k in sorted(set(rows["k"]), reverse=True):
-                lost = [str(seed) for seed in seeds if (k, seed) not in done]
-                if lost:
-                    yield (
-                        f"{model}, {task}, {split}: no result of {method} with {k:.0f} heads for "
-                        f"seed {', '.join(lost)}"
-                    )

@@ -6,14 +6,14 @@ import pandas as pd
 
 from headcount.report.tables import Cell, OwnCount, Table, cell_text, label, legend, seeds_text
 
-_OWN = ("method", "λ", "heads found")
+OWN_COLUMNS = ("method", "λ", "heads found")
 
 
 def to_markdown(table: Table) -> str:
     """With the best in bold and † on what is significantly worse."""
     lines = [f"**{label(table)}** – {table.title}", ""]
     if table.unpruned is not None:
-        lines += [_unpruned(table), ""]
+        lines += [unpruned_text(table), ""]
     if table.rows:
         lines += _markdown_row(["heads", *table.methods, "seeds"])
         lines += ["|" + " ---: |" * (len(table.methods) + 2)]
@@ -23,10 +23,10 @@ def to_markdown(table: Table) -> str:
         lines += ["", legend(table), ""]
     if table.own_count:
         lines += ["Methods that found their own number of heads:", ""]
-        lines += _markdown_row([*_OWN, label(table), "seeds"])
+        lines += _markdown_row([*OWN_COLUMNS, label(table), "seeds"])
         lines += ["| --- |" + " ---: |" * 4]
         for row in table.own_count:
-            lines += _markdown_row(_own_cells(table, row))
+            lines += _markdown_row(own_cells(table, row))
         lines += [""]
     return "\n".join(lines)
 
@@ -42,9 +42,9 @@ def to_terminal(table: Table) -> tuple[list[str], list[list[str]]]:
 
 def aside(table: Table) -> list[str]:
     """The unpruned model and the methods that found their own number of heads, a line each."""
-    lines = [] if table.unpruned is None else [_unpruned(table)]
+    lines = [] if table.unpruned is None else [unpruned_text(table)]
     for row in table.own_count:
-        method, penalty, heads, text, seeds = _own_cells(table, row)
+        method, penalty, heads, text, seeds = own_cells(table, row)
         lines.append(f"{method}, λ = {penalty}: {text} with {heads} heads (seeds: {seeds}).")
     return lines
 
@@ -80,7 +80,7 @@ def to_latex(table: Table) -> str:
             r"    \midrule",
         ]
         for row in table.own_count:
-            cells_text = [_escaped(text) for text in _own_cells(table, row)]
+            cells_text = [_escaped(text) for text in own_cells(table, row)]
             lines.append(rf"    {' & '.join(cells_text)} \\")
         lines += [r"    \bottomrule", r"  \end{tabular}"]
     return "\n".join([*lines, r"\end{table}", ""])
@@ -119,19 +119,21 @@ def _record(
 
 
 def _caption(table: Table) -> str:
-    unpruned = "" if table.unpruned is None else f" {_unpruned(table)}"
+    unpruned = "" if table.unpruned is None else f" {unpruned_text(table)}"
     signs = f" {legend(table)}" if table.rows else ""
     return f"{label(table)}; {table.title}.{unpruned}{signs}"
 
 
-def _unpruned(table: Table) -> str:
+def unpruned_text(table: Table) -> str:
+    """One sentence on the unpruned model."""
     assert table.unpruned is not None
     heads, cell = table.unpruned
     many = "seed" if cell.seeds == 1 else "seeds"
     return f"Unpruned, {heads} heads: {cell_text(table.metric, cell)} ({cell.seeds} {many})."
 
 
-def _own_cells(table: Table, row: OwnCount) -> list[str]:
+def own_cells(table: Table, row: OwnCount) -> list[str]:
+    """A row below `OWN_COLUMNS`, the metric and the number of seeds."""
     penalty = "–" if row.penalty is None else f"{row.penalty:g}"
     text = cell_text(table.metric, row.cell)
     return [row.method, penalty, f"{row.heads:.1f}", text, str(row.cell.seeds)]

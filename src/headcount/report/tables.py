@@ -193,8 +193,8 @@ def legend(table: Table, best: str = "best of each row in bold") -> str:
     parts.append(best)
     if tests:
         parts.append(
-            f"† worse than the best, p < {LEVEL:g} ({'; '.join(sorted(tests))}; pooled over the "
-            "seeds in common, corrected by Holm's method within the row)"
+            f"† worse than the best, p < {LEVEL:g} ({'; '.join(sorted(tests))}; over the seeds in "
+            "common, corrected by Holm's method within the row)"
         )
     return "; ".join(parts) + "."
 

@@ -1,4 +1,4 @@
-"""Write the tables and figures of a study beside its results."""
+"""Write the tables, figures and page of a study beside its results."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from headcount.errors import HeadcountError
+from headcount.report.analyses import analysis_sections
 from headcount.report.figures.dynamics import draw_dynamics
 from headcount.report.figures.efficiency import draw_gain_by_heads, draw_gain_by_metric
+from headcount.report.figures.kinds import ONE_KIND, draw_kinds
 from headcount.report.figures.layers import draw_layers
 from headcount.report.figures.metric import draw_metric
 from headcount.report.figures.penalty import draw_penalty
 from headcount.report.figures.style import save
+from headcount.report.page.page import FILE as PAGE
+from headcount.report.page.page import write_page
+from headcount.report.page.section import Picture, Section
 from headcount.report.study_data import Comparison, StudyData, read_study
 from headcount.report.table_text import to_frame, to_latex, to_markdown
 from headcount.report.tables import Table, build_table
@@ -32,15 +37,19 @@ class Report:
         tables: one per model, task, metric and evaluation set.
         written: all files.
         notes: what is missing, broken or left out, one sentence each.
+        sections: of the page, beside its own.
+        texts: the tables as files, by name.
     """
 
     tables: list[Table] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
 
 
 def write_report(folder: str | Path) -> Report:
-    """Write `report/tables` and `report/figures` into a study's folder.
+    """Write `report/tables`, `report/figures` and `report/report.html` into a study's folder.
 
     Args:
         folder: of the study.
@@ -63,6 +72,14 @@ def write_report(folder: str | Path) -> Report:
             if whole not in seen:  # the same for all evaluation sets of a task
                 seen.add(whole)
                 _draw_whole(study, comparison, figures, _prefix(comparison, comparisons), report)
+        analysed, unreadable = analysis_sections(study.folder)
+        report.sections += analysed
+        report.notes += unreadable
+        page = study.folder / FOLDER / PAGE
+        write_page(
+            page, study, comparisons, report.tables, report.texts, report.notes, report.sections
+        )
+        report.written.append(page)
     except OSError as error:
         raise HeadcountError(
             f"{study.folder / FOLDER} cannot be written: {error.strerror or error}; make room, or "
@@ -84,6 +101,7 @@ def _write_tables(study: StudyData, comparison: Comparison, stem: Path, report: 
         path = stem.with_name(f"{stem.name}.{ending}")
         write_whole(path, _writer(text))
         report.written.append(path)
+        report.texts[path.name] = text
 
 
 def _writer(text: str) -> Callable[[Path], object]:
@@ -106,16 +124,30 @@ def _draw_whole(
     _put(draw_penalty(comparison), folder / f"{prefix}heads-by-lambda", report)
     _put(draw_gain_by_heads(study, comparison), folder / f"{prefix}gain-by-heads", report)
     _put(draw_dynamics(study, comparison), folder / f"{prefix}training-dynamics", report)
+    pictures = []
     for method in comparison.methods:
         stem = folder / f"{prefix}layers-{_slug(method)}"
-        _put(draw_layers(study, comparison, method), stem, report)
+        says = f"Heads that {method} keeps, layers down, numbers of heads across."
+        pictures += _put(draw_layers(study, comparison, method), stem, report, says)
+    drawn = {f"kinds-{_slug(m)}": draw_kinds(study, comparison, m) for m in comparison.methods}
+    if set(drawn.values()) == {ONE_KIND}:
+        drawn = {"kinds": ONE_KIND}  # told once
+    for name, figure in drawn.items():
+        says = f"Kept heads of each kind of attention against all kept heads: {name}."
+        pictures += _put(figure, folder / f"{prefix}{name}", report, says)
+    if pictures:
+        which = f": {comparison.model}, {comparison.task}" if prefix else ""
+        title = f"Where the kept heads are{which}"
+        report.sections.append(Section(title, "Mean over seeds.", pictures=pictures))
 
 
-def _put(figure: Figure | str, stem: Path, report: Report) -> None:
+def _put(figure: Figure | str, stem: Path, report: Report, says: str = "") -> list[Picture]:
+    """Save a figure, or note why there is none; returns it for the page."""
     if isinstance(figure, str):
         report.notes.append(f"figure {stem.name} is left out: {figure}")
-    else:
-        report.written += save(figure, stem)
+        return []
+    report.written += save(figure, stem)
+    return [Picture.read(stem.with_name(f"{stem.name}.svg"), says)]
 
 
 def _names(comparisons: list[Comparison]) -> dict[int, str]:

@@ -27,9 +27,9 @@ Scores = dict[str, dict[str, float]]
 def base_settings(settings: RunSettings) -> dict[str, Any]:
     """The settings that decide a fine-tuned model, whatever method comes after."""
     everything = settings.to_dict()
-    for later in ("method", "keep", "settings"):
+    for later in ("method", "keep", "settings", "trained_for", "variant"):
         del everything[later]
-    for later in ("pruning_epochs", "warm_start", "report_to", "log_every"):
+    for later in ("pruning_epochs", "warm_start", "report_to", "log_every", "evaluate_every"):
         del everything["training"][later]
     return json.loads(json.dumps(everything))  # type: ignore[no-any-return]
 

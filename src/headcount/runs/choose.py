@@ -23,6 +23,7 @@ from headcount.runs.methods import SAMPLE, UNTIL, Method
 from headcount.runs.progress import Progress, Silent, Told
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
+from headcount.runs.watch import Watch
 from headcount.tasks.base import Collator, Processor, Task
 from headcount.training.history import SelectionHistory
 from headcount.training.trainer import PruningTrainer
@@ -51,7 +52,7 @@ def choose_while_training(
         progress: who wants to know.
 
     Returns:
-        Which heads were selected when.
+        Which heads were selected when, and how good the model was with them if that was asked for.
     """
     data = task.train_data(processor)
     only_gates = method.needs == "gate training"
@@ -62,6 +63,9 @@ def choose_while_training(
     )
     trainer = make_trainer(arguments, model, task, processor, progress, train=data, pruner=pruner)
     assert isinstance(trainer, PruningTrainer)
+    if (every := settings.training.evaluate_every) is not None:
+        first, *_ = task.evaluation_data(processor).items()
+        trainer.add_callback(Watch(trainer, task, processor, dict([first]), every))
     progress.begin("learning which heads matter" if only_gates else "fine-tuning and pruning")
     train(trainer)
     trainer.detach()

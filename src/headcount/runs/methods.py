@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from headcount.pruners import (
     Random,
     Unpruned,
 )
+from headcount.pruners.choice import Keep
 from headcount.pruners.dsp import PRESETS
 from headcount.pruners.schedule import Annealing
 
@@ -29,6 +30,7 @@ from headcount.pruners.schedule import Annealing
 Needs = Literal["training", "gate training", "scoring"]
 
 _ANNEALING = {"start_temperature": "start", "end_temperature": "end", "cooldown": "cooldown"}
+_ANNEALED = "annealing"  # of DSP: false leaves the temperature where it starts
 # Of Michel: stop before the metric falls below this share of the unpruned model's, and score on
 # this share of the training data.
 UNTIL, SAMPLE = "until", "sample"
@@ -47,7 +49,7 @@ class Method:
     """
 
     name: str
-    pruner: Callable[..., Pruner]
+    pruner: type[Pruner]
     needs: Needs
     own_count: bool = False
 
@@ -56,8 +58,10 @@ class Method:
         """Whether it needs a model that was fine-tuned before."""
         return self.needs != "training"
 
-    def make(self, keep: float | None, settings: Mapping[str, Any], seed: int) -> Pruner:
+    def make(self, keep: Keep | None, settings: Mapping[str, Any], seed: int) -> Pruner:
         """The pruner, from the settings of a recipe."""
+        if isinstance(keep, Collection):
+            self.refuse_many()
         given = dict(settings)
         if "lambda" in given and self.pruner is HardConcrete:
             given["penalty_weight"] = given.pop("lambda")
@@ -74,12 +78,21 @@ class Method:
         if self.pruner is not Unpruned:
             if keep is None and not self.own_count:
                 raise HeadcountError(f"{self.name} needs to know how many heads to keep; give keep")
-            if keep is not None and keep <= 0:
-                raise HeadcountError(
-                    f"keep is {keep}, expected one head or more; give a larger one"
-                )
+            for one in keep if isinstance(keep, Collection) else (keep,):
+                if one is not None and one <= 0:
+                    raise HeadcountError(
+                        f"keep is {one}, expected one head or more; give a larger one"
+                    )
             given["keep"] = keep
         return self.pruner(seed=seed, **given)
+
+    def refuse_many(self) -> None:
+        """Tell that a method chooses for one K at a time, if it does."""
+        if not self.pruner.takes_many:
+            able = " or ".join(name for name, row in METHODS.items() if row.pruner.takes_many)
+            raise HeadcountError(
+                f"{self.name} cannot learn for several K in one run; give one keep, or use {able}"
+            )
 
     def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
         known = {*inspect.signature(self.pruner).parameters, *_SCOPE} - {"scope", "keep"}
@@ -98,7 +111,7 @@ def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
             f"there is no preset {preset!r} of {method}; choose one of {', '.join(PRESETS)}"
         )
     settings = PRESETS[preset]
-    known = {f.name for f in fields(DSPSettings)} - {"annealing"}
+    known = {f.name for f in fields(DSPSettings)}
     for name in given:
         if name not in known and name not in _ANNEALING:
             raise HeadcountError(
@@ -108,6 +121,17 @@ def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
     course: dict[str, Any] = {_ANNEALING[n]: given.pop(n) for n in list(given) if n in _ANNEALING}
     if isinstance(given.get("scale"), list):
         given["scale"] = tuple(given["scale"])
+    annealed = given.pop(_ANNEALED, True)
+    if not isinstance(annealed, bool):
+        raise HeadcountError(f"{_ANNEALED} of {method} is {annealed!r}, expected true or false")
+    if not annealed:
+        if course.keys() - {"start"}:
+            raise HeadcountError(
+                f"{method} without annealing stays at its start_temperature; leave out "
+                "end_temperature and cooldown"
+            )
+        start = course.get("start", settings.annealing.start)
+        course = {"start": start, "end": start, "cooldown": None}
     return replace(settings, annealing=replace(settings.annealing, **course), **given)
 
 

@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import zip_longest
+from collections.abc import Mapping
 from pathlib import Path
 
-from accelerate import PartialState
-from datasets import Dataset
-from transformers import PreTrainedModel, set_seed
-
 from headcount.errors import HeadcountError
-from headcount.folder import new_folder
-from headcount.heads.find import find_heads
-from headcount.heads.mask import HeadMask
-from headcount.pruners import Pruner, Unpruned
-from headcount.report.head_map import draw_head_map
-from headcount.runs.base_model import Scores, fine_tuned
-from headcount.runs.card import write_card
-from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
-from headcount.runs.evaluate import Evaluation, evaluate, largest_difference
-from headcount.runs.importance import FILE as IMPORTANCE
-from headcount.runs.importance import importances, load_importances, rank_by, save_importances
-from headcount.runs.measure import measure
-from headcount.runs.methods import Method, find_method
 from headcount.runs.progress import Progress, Silent
-from headcount.runs.result import RunResult, Sides
+from headcount.runs.pruning import PruningRun
+from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings
-from headcount.runs.signature import signature
-from headcount.runs.trainer import make_trainer, training_arguments
-from headcount.runs.unfinished import UNFINISHED, discard, unfinished_folder
-from headcount.surgery.remove import remove_heads
-from headcount.tasks.base import Processor, Task
-from headcount.tasks.registry import make_task
-from headcount.training.history import SelectionHistory
-
-TOLERANCE = 1e-4  # rounding over a whole evaluation set, relative to the logits
-HISTORY, SETTINGS, MASK = "selection_history.json", "settings.json", "mask.json"
+from headcount.runs.unfinished import discard, refuse_other_settings
 
 
 def prune(
@@ -69,196 +39,67 @@ def prune(
         ranking: an importance file for methods that score, instead of scoring; see `rank_heads`.
         progress: who wants to know.
     """
-    run = _Run(settings, output, base, resume, speed, progress or Silent())
+    if isinstance(settings.keep, tuple):
+        raise HeadcountError(
+            f"keep is {list(settings.keep)}, expected one K; prune_many is for several"
+        )
+    _refuse_existing(output)
+    run = PruningRun(settings, output, base, resume, speed, progress or Silent())
     run.weights, run.ranking = weights, ranking
-    return run.go()
+    return run.go({settings.keep: output})[settings.keep]
 
 
-class _Run:
-    def __init__(
-        self,
-        settings: RunSettings,
-        output: Path,
-        base: Path | None,
-        resume: bool,
-        speed: bool,
-        progress: Progress,
-    ) -> None:
-        self.settings, self.output, self.base = settings, output, base
-        self.resume, self.speed, self.progress = resume, speed, progress
-        self.work = output.with_name(f"{output.name}{UNFINISHED}")
-        self.seconds: dict[str, float] = {}
-        self.weights = True
-        self.ranking: Path | None = None
-        # Everything that can be wrong is looked at before anything is written.
-        self.method: Method = find_method(settings.method)
-        self.pruner: Pruner = self.method.make(settings.keep, settings.settings, settings.seed)
-        self.task: Task = make_task(settings.task, settings.data_settings())
-        self.source = self.task.model_folder(settings.model)
-        self.processor: Processor = self.task.load_processor(self.source)
+def prune_many(
+    settings: RunSettings,
+    output: Path,
+    *,
+    folders: Mapping[float | int, Path] | None = None,
+    base: Path | None = None,
+    resume: bool = False,
+    speed: bool = True,
+    weights: bool = True,
+    progress: Progress | None = None,
+) -> dict[float | int, RunResult]:
+    """Prune to several numbers of heads from one training; each has a folder as `prune` writes.
 
-    def go(self) -> RunResult:
-        state = PartialState()
-        model = self._load(self.source)
-        self.pruner.bind(find_heads(model))  # a keep that is too large is told now
-        trained = self.task.is_trained(model)
-        whole = isinstance(self.pruner, Unpruned) and self.base is not None
-        after = self.method.post_hoc or self.settings.training.warm_start or whole
-        if after and not trained and self.base is None:
-            raise HeadcountError(
-                f"{self._what()} needs a model that is fine-tuned for {self.task.name}, but "
-                f"{self.settings.model} is not; give one that is, or --base DIR to fine-tune it "
-                "first and keep it there"
-            )
-        self.progress.begin("preparing data")
-        sets = self.task.evaluation_data(self.processor)
-        if state.is_main_process:
-            unfinished_folder(self.output, self.settings.to_dict(), self.resume)
-        state.wait_for_everyone()
-        before: Scores | None = None
-        if self.base is not None:
-            with self._timed("base"):
-                before = self._base(sets, self.base)
-            if after:
-                model = self._load(str(self.base))
-        elif after:
-            before = self._scores(self._evaluate(model, sets))
-        with self._timed("pruning"):
-            history = self._choose(model, sets)
-        mask = self.pruner.mask()
-        small = copy.deepcopy(model)
-        if not isinstance(self.pruner, Unpruned):
-            remove_heads(small, mask)
-        evaluations = self._evaluate(small, sets)
-        if isinstance(self.pruner, Unpruned):
-            before = self._scores(evaluations)
-        result = self._measure(model, small, mask, sets, evaluations, before)
-        if state.is_main_process:
-            self.progress.begin("writing")
-            self._write(small, mask, history, evaluations, result)
-            discard(self.work)
-        state.wait_for_everyone()
-        return result
+    Each folder appears when it is complete. A training that was stopped goes on, and folders that
+    are there already stay. The selection history, which is that of the smallest K, is in the
+    folder of the smallest K alone.
 
-    def _what(self) -> str:
-        return self.method.name if self.method.post_hoc else "a warm start"
+    Args:
+        settings: of the run, with several `keep`, for a method that can.
+        output: a new folder, with a folder for each K in it: `keep-48`, `keep-24`, and so on.
+        folders: of each K, if they are to be elsewhere.
+        base: see `prune`.
+        resume: see `prune`.
+        speed: see `prune`.
+        weights: see `prune`.
+        progress: who wants to know.
 
-    def _load(self, source: str) -> PreTrainedModel:
-        set_seed(self.settings.seed)  # of a fresh output layer
-        return self.task.load_model(source, self.processor)
+    Returns:
+        The figures by K. Each has the seconds of the whole training, and says how many share it.
+    """
+    if not isinstance(settings.keep, tuple):
+        raise HeadcountError(f"keep is {settings.keep}, expected several; prune is for one K")
+    if folders is None:
+        folders = {keep: output / f"keep-{keep}" for keep in settings.keep}
+        if not resume:
+            _refuse_existing(output)
+    run = PruningRun(settings, output, base, resume, speed, progress or Silent())
+    run.weights, run.shared_by = weights, len(folders)
+    done = {}
+    for keep, folder in folders.items():
+        if not resume:
+            _refuse_existing(folder)
+        elif folder.exists():
+            refuse_other_settings(folder, run.settings_of(keep).to_dict())
+            done[keep] = RunResult.load(folder)
+    missing = {keep: folder for keep, folder in folders.items() if keep not in done}
+    made = run.go(missing) if missing else {}
+    discard(run.work)
+    return {keep: done.get(keep) or made[keep] for keep in folders}
 
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds[stage] = time.perf_counter() - started
 
-    def _base(self, sets: dict[str, Dataset], folder: Path) -> Scores:
-        return fine_tuned(
-            self.settings, self.source, self.task, self.processor, sets, folder, self.progress
-        )
-
-    def _choose(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> SelectionHistory | None:
-        common = (self.pruner, model, self.task, self.processor)
-        if isinstance(self.pruner, Unpruned) and self.base is not None:
-            return None  # the base model is the result
-        if self.method.needs == "scoring":
-            if self.ranking is not None:
-                rank_by(self.pruner, load_importances(self.ranking)[1])
-                return None
-            first = next(iter(sets))
-            choose_by_scoring(
-                self.settings, *common, {first: sets[first]}, self.work, self.progress
-            )
-            return None
-        return choose_while_training(self.settings, self.method, *common, self.work, self.progress)
-
-    def _evaluate(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> dict[str, Evaluation]:
-        arguments = training_arguments(
-            self.settings.training, self.task, self.work, 1.0, self.settings.seed, 1
-        )
-        trainer = make_trainer(arguments, model, self.task, self.processor, self.progress)
-        return evaluate(trainer, self.task, self.processor, sets, self.progress)
-
-    @staticmethod
-    def _scores(evaluations: dict[str, Evaluation]) -> Scores:
-        return {split: evaluation.metrics for split, evaluation in evaluations.items()}
-
-    def _measure(
-        self,
-        whole: PreTrainedModel,
-        small: PreTrainedModel,
-        mask: HeadMask,
-        sets: dict[str, Dataset],
-        evaluations: dict[str, Evaluation],
-        before: Scores | None,
-    ) -> RunResult:
-        self.progress.begin("comparing masked and cut")
-        whole.eval(), small.eval()
-        collator = self.task.collator(self.processor, whole)
-        first = next(iter(sets.values()))
-        batches = batches_of(first, self.settings.training.eval_batch_size, whole, collator)
-        difference = largest_difference(whole, small, mask, batches)
-        if not difference < TOLERANCE:
-            raise HeadcountError(
-                f"the cut model differs from the masked one by {difference:.1e}, expected less "
-                f"than {TOLERANCE:g}; nothing was written, please report this model"
-            )
-        self.progress.begin("measuring speed and size")
-        measured = measure(whole, small, batches, self.task.generates, self.speed)
-        kept, born = len(mask), len(find_heads(whole))
-        return RunResult(
-            method=self.method.name,
-            metric=self.task.metric,
-            greater_is_better=self.task.greater_is_better,
-            scores=self._scores(evaluations),
-            before=before,
-            signatures={
-                split: signature(
-                    self.pruner, (kept, born), self.task, split, self.settings.seed, len(data)
-                )
-                for split, data in sets.items()
-            },
-            heads=Sides(born, kept),
-            parameters=measured.parameters,
-            bytes=measured.bytes,
-            examples_per_second=measured.examples_per_second,
-            generated_per_second=measured.generated_per_second,
-            difference=difference,
-            seconds=self.seconds,
-        )
-
-    def _write(
-        self,
-        small: PreTrainedModel,
-        mask: HeadMask,
-        history: SelectionHistory | None,
-        evaluations: dict[str, Evaluation],
-        result: RunResult,
-    ) -> None:
-        name = self.method.name
-        with new_folder(self.output) as folder:
-            if self.weights:
-                small.save_pretrained(folder)
-                self.processor.save_pretrained(folder)
-            mask.save(folder / MASK)
-            scores = importances(self.pruner)
-            save_importances(folder / IMPORTANCE, name, mask, scores)
-            title = f"{len(mask)} of {mask.born} heads, {name}, seed {self.settings.seed}"
-            draw_head_map(mask, scores, title, folder / "heads.png")
-            if history is not None:
-                history.save(folder / HISTORY)
-            predictions = folder / "predictions"
-            predictions.mkdir()
-            for split, evaluation in evaluations.items():
-                gold = evaluation.gold or ()
-                pairs = zip_longest(evaluation.predictions, gold)
-                rows = [{"prediction": said, "reference": right} for said, right in pairs]
-                text = json.dumps(rows, ensure_ascii=False)
-                (predictions / f"{split}.json").write_text(text + "\n", encoding="utf-8")
-            text = json.dumps(self.settings.to_dict(), indent=2)
-            (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
-            result.save(folder)
-            if self.weights:
-                name = self.output.name
-                write_card(folder, name, self.task.auto_class, self.settings, result)
+def _refuse_existing(output: Path) -> None:
+    if output.exists():
+        raise HeadcountError(f"{output} exists already; give a new folder for the output")

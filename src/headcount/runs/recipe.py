@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -16,6 +17,22 @@ from headcount.errors import HeadcountError
 
 Key = tuple[str, ...]
 _Settings = TypeVar("_Settings")
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Reads 2e-5 as the number that it is, which YAML takes for text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def read_yaml(text: str) -> Any:
+    """What a YAML text holds."""
+    return yaml.load(text, Loader=_Loader)
 
 
 @dataclass(frozen=True)
@@ -39,7 +56,7 @@ class Recipe:
         try:
             text = path.read_text(encoding="utf-8")
             node = yaml.compose(text, Loader=yaml.SafeLoader)
-            values = yaml.safe_load(text)
+            values = read_yaml(text)
         except OSError as error:
             raise HeadcountError(
                 f"cannot read {path}: {error.strerror}; give a YAML file"
@@ -122,8 +139,9 @@ def _converted(hint: Any, value: Any, recipe: Recipe, key: Key) -> Any:
     if converted is not None:
         return converted
     said = [_SAID[typing.get_origin(o) or o] for o in options if o is not types.NoneType]
-    expected = "a number" if float in options else " or ".join(said)
-    raise recipe.error(key, f"{key[-1]} is {value!r}, expected {expected}")
+    if float in options:
+        said = [what for what in said if what != _SAID[int]]
+    raise recipe.error(key, f"{key[-1]} is {value!r}, expected {' or '.join(said)}")
 
 
 _SAID: dict[Any, str] = {
@@ -132,10 +150,15 @@ _SAID: dict[Any, str] = {
 }  # fmt: skip
 
 
+def _breadth(hint: Any) -> int:
+    return 2 if typing.get_origin(hint) is tuple else int(hint is float)
+
+
 def _as_type(hint: Any, value: Any) -> Any:
     """The value in that type, or None."""
     if isinstance(hint, types.UnionType):
-        options = sorted(typing.get_args(hint), key=lambda o: o is float)  # 12 stays a count
+        # 12 stays a count, and one number is no list of one.
+        options = sorted(typing.get_args(hint), key=_breadth)
         fitting = (_as_type(option, value) for option in options)
         return next((converted for converted in fitting if converted is not None), None)
     origin = typing.get_origin(hint) or hint
@@ -146,7 +169,7 @@ def _as_type(hint: Any, value: Any) -> Any:
         return None if any(item is None for item in converted) else tuple(converted)
     if origin is float and isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
-            return float(value)  # YAML takes 2e-5 for text
+            return float(value)
         except ValueError:
             return None
     if origin is str and isinstance(value, int | float) and not isinstance(value, bool):

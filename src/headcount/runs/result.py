@@ -63,7 +63,8 @@ class RunResult:
         examples_per_second: of both, in evaluation, measured side by side; None if not measured.
         generated_per_second: sentences, for tasks that generate.
         difference: the largest between the outputs of the masked model and of the cut one.
-        seconds: spent on each stage.
+        seconds: spent on each stage, since the run was last resumed.
+        shared_by: how many results came from this one training; `seconds` has all of it.
     """
 
     method: str
@@ -79,6 +80,12 @@ class RunResult:
     generated_per_second: Sides | None
     difference: float
     seconds: dict[str, float]
+    shared_by: int = 1
+
+    @property
+    def cost(self) -> float:
+        """Seconds, of which results that share a training have equal parts: costs can be added."""
+        return sum(self.seconds.values()) / self.shared_by
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The table for a person: what, before, after, ratio."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 
 
@@ -34,6 +35,9 @@ class TrainingSettings:
         limit_eval: use so many examples of each evaluation set.
         max_length: longer inputs are cut, in tokens.
         log_every: steps between two logs; the selection history has one entry each.
+        evaluate_every: steps between two evaluations, during a pruning, of the model with the
+            selected heads alone, on the first evaluation set; for the selection history. They
+            change nothing else, but each takes as long as any evaluation. None does none.
         report_to: loggers of transformers (tensorboard, wandb, …).
     """
 
@@ -57,7 +61,15 @@ class TrainingSettings:
     limit_eval: int | None = None
     max_length: int = 128
     log_every: int = 10
+    evaluate_every: int | None = None
     report_to: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.evaluate_every is not None and self.evaluate_every < 1:
+            raise HeadcountError(
+                f"evaluate_every is {self.evaluate_every}, expected a number of steps from 1; "
+                "leave it out to evaluate at the end alone"
+            )
 
 
 @dataclass(frozen=True)
@@ -94,22 +106,32 @@ class RunSettings:
         task: see `headcount prune --help`.
         data: a folder, a file, or a data set on the hub.
         method: how to choose the heads.
-        keep: K, a count, or a fraction below 1; None for methods that find their own count.
+        keep: K, a count, or a fraction below 1; None for methods that find their own count; several
+            for `prune_many`.
         seed: of everything that is drawn.
         training: how the model is trained.
         examples: where in the data the examples are.
         settings: of the method: see `headcount.runs.methods`.
+        trained_for: every K of the training that this one is from; None for K alone.
+        variant: what a study calls this method with these settings; None for the method's name.
     """
 
     model: str
     task: str
     data: str
     method: str = "joint-dsp"
-    keep: float | int | None = None
+    keep: float | int | tuple[float | int, ...] | None = None
     seed: int = 0
     training: TrainingSettings = field(default_factory=TrainingSettings)
     examples: ExampleSettings = field(default_factory=ExampleSettings)
     settings: dict[str, Any] = field(default_factory=dict)
+    trained_for: tuple[float | int, ...] | None = None
+    variant: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What tables and figures call it."""
+        return self.variant or self.method
 
     def data_settings(self) -> DataSettings:
         """What the task needs to know."""

@@ -17,23 +17,20 @@ def unfinished_folder(output: Path, settings: dict[str, Any], resume: bool) -> P
     """The folder beside the output where the run keeps its checkpoints until it is done.
 
     Args:
-        output: where the result goes; it must not exist.
+        output: where the result goes.
         settings: of the run; a run goes on only with the settings it began with.
         resume: go on with what is there.
     """
-    if output.exists():
-        raise HeadcountError(f"{output} exists already; give a new folder for the output")
     if not output.absolute().parent.is_dir():
         raise HeadcountError(f"{output} cannot be written: {output.parent} is not a folder")
     folder = output.with_name(f"{output.name}{UNFINISHED}")
     file = folder / _SETTINGS
-    settings = json.loads(json.dumps(settings))
     if file.is_file():
         if not resume:
             raise HeadcountError(
                 f"{folder} holds a run that was stopped; add --resume to go on, or delete it"
             )
-        _refuse_other_settings(folder, json.loads(file.read_text(encoding="utf-8")), settings)
+        refuse_other_settings(folder, settings)
         return folder
     try:
         folder.mkdir(exist_ok=True)
@@ -43,17 +40,37 @@ def unfinished_folder(output: Path, settings: dict[str, Any], resume: bool) -> P
     return folder
 
 
-def _refuse_other_settings(folder: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:
+def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Tell if the run in a folder, finished or not, has other settings.
+
+    Args:
+        folder: of the run.
+        settings: that it should have.
+    """
+    try:
+        begun = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HeadcountError(
+            f"{folder} is in the way: it has no readable {_SETTINGS}; delete it to begin anew"
+        ) from error
+    changed = _first_change(begun, json.loads(json.dumps(settings)))
+    if changed is not None:
+        key, before, after = changed
+        raise HeadcountError(
+            f"{folder} was begun with {key} {before}, but now it is {after}; give the same "
+            "settings to go on, or delete the folder to begin anew"
+        )
+
+
+def _first_change(begun: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
     for key in sorted({*begun, *now}):
         before, after = begun.get(key), now.get(key)
         if before == after:
             continue
         if isinstance(before, dict) and isinstance(after, dict):
-            _refuse_other_settings(folder, before, after)
-        raise HeadcountError(
-            f"{folder} was begun with {key} {before}, but now it is {after}; give the same "
-            "settings to go on, or delete the folder to begin anew"
-        )
+            return _first_change(before, after)
+        return key, before, after
+    return None
 
 
 def discard(folder: Path) -> None:

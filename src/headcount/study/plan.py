@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.runs.methods import METHODS, find_method
+from headcount.runs.methods import find_method
 from headcount.runs.recipe import Recipe, fill
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.study.entry import UNPRUNED, Entry, read_entry
 
-UNPRUNED = "unpruned"
+SETTINGS = "study.json"  # a study file too, since YAML reads JSON
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done at once: a run, or runs of several numbers of heads that share a training.
+
+    Attributes:
+        name: of its lock.
+        runs: by the names of their folders.
+    """
+
+    name: str
+    runs: dict[str, RunSettings]
+
+    @property
+    def settings(self) -> RunSettings:
+        """Of the run, or of all of them together."""
+        run = next(iter(self.runs.values()))
+        return (
+            run if run.trained_for is None else replace(run, keep=run.trained_for, trained_for=None)
+        )
 
 
 @dataclass(frozen=True)
@@ -23,12 +45,15 @@ class StudySettings:
         model: a model folder or a name on the hub.
         task: as for `headcount prune`.
         data: a folder, a file, or a data set on the hub.
-        methods: to compare.
+        methods: to compare: names of methods, and names of your own for variants of them.
         keep: numbers of heads, or fractions below 1.
         seeds: every method is run with each.
-        training: how models are trained, the same for all methods.
+        training: how models are trained.
         examples: where in the data the examples are.
-        settings: of each method, by its name.
+        settings: of each method, by its name. Besides its own, an entry may have `method`, which
+            makes it a variant, `keep` (numbers, or `own` for the count that it finds) and `seeds`
+            in place of the study's, `training` with what is different for it, and `one_run`, which
+            prunes to every keep from one training.
         speed: measure every pruned model's, beside the unpruned one.
         models: keep the weights of every pruned model.
     """
@@ -50,10 +75,6 @@ class StudySettings:
         """Read and check a study file."""
         recipe = Recipe.read(path)
         study = fill(cls, recipe, recipe.values)
-        for name in study.methods:
-            if name not in METHODS:
-                known = ", ".join(METHODS)
-                raise recipe.error(("methods",), f"there is no method {name}; known are {known}")
         for name, own in study.settings.items():
             if name not in study.methods:
                 raise recipe.error(
@@ -61,38 +82,43 @@ class StudySettings:
                 )
             if not isinstance(own, dict):
                 raise recipe.error(("settings", name), f"{name} must have settings below it")
-        for method, run in ((run.method, run) for _, run in study.runs()):
+        study.entries(recipe)
+        for run in study.runs().values():
             try:
-                find_method(method).make(run.keep, run.settings, run.seed)
+                find_method(run.method).make(run.keep, run.settings, run.seed)
             except HeadcountError as error:
-                key = ("settings", method) if method in study.settings else ("keep",)
+                key = ("settings", run.name) if run.name in study.settings else ("keep",)
                 raise recipe.error(key, str(error)) from error
         return study
 
-    def runs(self) -> Iterator[tuple[str, RunSettings]]:
-        """Every run by the name of its folder; the unpruned model and cheap methods first."""
-        order = sorted(self.methods, key=lambda name: name != UNPRUNED)
-        for seed in self.seeds:
-            for method in order:
-                for keep in self._keeps(method):
-                    what = "all" if keep is None and method == UNPRUNED else keep or "own"
-                    yield f"{method}-{what}-seed{seed}", self._run(method, keep, seed)
+    def entries(self, recipe: Recipe | None = None) -> list[Entry]:
+        """What is compared, in the order of the file.
 
-    def _keeps(self, method: str) -> tuple[float | int | None, ...]:
-        own = self.settings.get(method, {})
-        if method == UNPRUNED or not self.keep or (method == "hard-concrete" and "keep" in own):
-            return (None,)
-        return tuple(sorted(set(self.keep), reverse=True))
+        Args:
+            recipe: tells the lines of mistakes.
+        """
+        recipe = recipe or Recipe(Path("study"), {}, {})
+        return [
+            read_entry(
+                name, self.settings.get(name, {}), self.keep, self.seeds, self.training, recipe
+            )
+            for name in dict.fromkeys(self.methods)
+        ]
 
-    def _run(self, method: str, keep: float | int | None, seed: int) -> RunSettings:
-        return RunSettings(
-            model=self.model,
-            task=self.task,
-            data=self.data,
-            method=method,
-            keep=keep,
-            seed=seed,
-            training=self.training,
-            examples=self.examples,
-            settings=self.settings.get(method, {}),
-        )
+    def jobs(self) -> Iterator[Job]:
+        """All that is to be done, seed by seed; the unpruned model first."""
+        common = RunSettings(self.model, self.task, self.data, examples=self.examples)
+        entries = sorted(self.entries(), key=lambda entry: entry.method != UNPRUNED)
+        for seed in dict.fromkeys(seed for entry in entries for seed in entry.seeds):
+            for entry in entries:
+                if seed not in entry.seeds:
+                    continue
+                runs = entry.runs(common, seed)
+                if entry.one_run:
+                    yield Job(f"{entry.name}-seed{seed}", runs)
+                else:
+                    yield from (Job(name, {name: run}) for name, run in runs.items())
+
+    def runs(self) -> dict[str, RunSettings]:
+        """Every run by the name of its folder."""
+        return {name: run for job in self.jobs() for name, run in job.runs.items()}

@@ -1,5 +1,7 @@
 """Run a study on a Ray cluster: each run is a task of its own, with retries.
 
+Runs of several numbers of heads that share a training are one task.
+
 The study's folder must be the same for all machines. Locks and results work as with several
 processes on one machine, so a run that Ray starts twice is done once.
 """
@@ -8,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.runs.progress import Silent
 from headcount.study.plan import StudySettings
 from headcount.study.results import write_results
-from headcount.study.run import Places, do_run, is_done, open_study
+from headcount.study.run import Places, do_job, open_study, undone
 
 RETRIES = 3  # of a run whose worker died
 
@@ -47,7 +48,8 @@ def run_on_ray(
             "Ray is not installed; run: pip install 'headcount[ray]', or leave out --on ray"
         ) from None
     places = open_study(study, folder.absolute())
-    names = [name for name, _ in study.runs()]
+    jobs = list(study.jobs())
+    total = sum(len(job.runs) for job in jobs)
     started = not ray.is_initialized()
     if started:
         try:
@@ -59,23 +61,23 @@ def run_on_ray(
     try:
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(_run_one)
         pending = {
-            remote.remote(study, places.folder, name): name
-            for name in names
-            if not is_done(places, name)
+            remote.remote(study, places.folder, job.name): job
+            for job in jobs
+            if undone(places, job)
         }
         failed: dict[str, str] = {}
         while pending:
             (reference,), _ = ray.wait(list(pending), num_returns=1)
-            name = pending.pop(reference)
+            job = pending.pop(reference)
             try:
                 reason = ray.get(reference)
             except ray.exceptions.RayError as error:
                 reason = f"its worker was lost: {str(error).splitlines()[0]}"
             if reason:
-                failed[name] = reason
+                failed |= dict.fromkeys(undone(places, job), reason)
             write_results(places.folder)
             if told is not None:
-                told(len(names) - len(pending), len(names), name)
+                told(total - sum(len(left.runs) for left in pending.values()), total, job.name)
         write_results(places.folder)
         return failed
     finally:
@@ -83,15 +85,16 @@ def run_on_ray(
             ray.shutdown()
 
 
-def _run_one(study: Any, folder: Path, name: str) -> str:
-    """Do one run; returns why it failed, or nothing."""
+def _run_one(study: StudySettings, folder: Path, name: str) -> str:
+    """Do one job; returns why it failed, or nothing."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    settings = dict(study.runs())[name]
+    places = Places(folder)
+    job = next(job for job in study.jobs() if job.name == name)
     try:
-        do_run(study, Places(folder), name, settings, Silent())
+        do_job(study, places, job, Silent())
     except HeadcountError as error:
         return str(error)
-    return "" if is_done(Places(folder), name) else "another process is at it"
+    return "another process is at it" if undone(places, job) else ""

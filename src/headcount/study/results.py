@@ -33,7 +33,7 @@ def write_results(folder: Path) -> Path:
                 {
                     "model": Path(settings["model"]).name,
                     "task": settings["task"],
-                    "method": result.method,
+                    "method": settings.get("variant") or result.method,
                     "keep": settings["keep"],
                     "seed": settings["seed"],
                     "split": split,
@@ -41,7 +41,7 @@ def write_results(folder: Path) -> Path:
                     "value": scores[result.metric],
                     "heads": int(result.heads.after),
                     "parameters": int(result.parameters.after),
-                    "seconds": round(sum(result.seconds.values()), 1),
+                    "seconds": round(result.cost, 1),
                     "signature": result.signatures[split],
                 }
             )

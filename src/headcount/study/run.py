@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from headcount.errors import HeadcountError
-from headcount.runs.base_model import fine_tune_base
+from headcount.runs.base_model import base_settings, fine_tune_base
 from headcount.runs.methods import UNTIL, find_method
 from headcount.runs.progress import Progress, Silent
-from headcount.runs.prune import prune
+from headcount.runs.prune import prune, prune_many
 from headcount.runs.rank import rank_heads
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.settings import RunSettings
-from headcount.study.plan import StudySettings
+from headcount.runs.unfinished import refuse_other_settings
+from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import write_results
 from headcount.training.history import write_whole
 
-SETTINGS = "study.json"
 PARTS = ("runs", "bases", "rankings", "locks")
 RANKED = ("michel", "ablation")  # one ranking serves every number of heads
 
@@ -41,13 +43,24 @@ class Places:
         """The folder of a run."""
         return self.folder / "runs" / name
 
-    def base(self, seed: int) -> Path:
-        """The fine-tuned model of a seed, which all pipelined methods start from."""
-        return self.folder / "bases" / f"seed{seed}"
+    def has(self, name: str) -> bool:
+        """Whether a run has its result, which is written last."""
+        return (self.run(name) / RESULT).is_file()
 
-    def ranking(self, method: str, seed: int) -> Path:
-        """The ranking of a method that scores heads."""
-        return self.folder / "rankings" / f"{method}-seed{seed}.json"
+    def base(self, study: StudySettings, run: RunSettings) -> Path:
+        """The fine-tuned model that pipelined methods start from.
+
+        It is the same for all entries of a seed, but for those whose own training changes it.
+        """
+        wanted = base_settings(run)
+        usual = base_settings(replace(run, training=study.training))
+        ending = "" if wanted == usual else f"-{_digest(wanted)}"
+        return self.folder / "bases" / f"seed{run.seed}{ending}"
+
+    def ranking(self, run: RunSettings) -> Path:
+        """The ranking of an entry that scores heads: of its settings, and its base model's."""
+        decides = _digest([run.settings, base_settings(run)])
+        return self.folder / "rankings" / f"{run.name}-seed{run.seed}-{decides}.json"
 
     def lock(self, name: str) -> FileLock:
         """Held while something is done; the system releases it when its process dies."""
@@ -73,6 +86,9 @@ def open_study(study: StudySettings, folder: Path) -> Places:
                 f"{folder} was begun with {fixed[0]} {begun.get(fixed[0])}, but now it is "
                 f"{settings[fixed[0]]}; give the same settings to go on, or another folder"
             )
+        for name, run in study.runs().items():
+            if Places(folder).has(name):
+                refuse_other_settings(Places(folder).run(name), run.to_dict())
     try:
         for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -103,83 +119,94 @@ def run_study(
         Why runs failed, by their names.
     """
     places = open_study(study, folder)
-    runs = dict(study.runs())
+    jobs = list(study.jobs())
+    total = sum(len(job.runs) for job in jobs)
     failed: dict[str, str] = {}
     while True:
-        waiting = [name for name in runs if name not in failed and not is_done(places, name)]
+        waiting = [job for job in jobs if undone(places, job, failed)]
         if not waiting:
             break
         done_any = False
-        for name in waiting:
+        for job in waiting:
+            left = [name for each in jobs for name in undone(places, each, failed)]
             if told is not None:
-                told(len(runs) - len(waiting), len(runs), name)
+                told(total - len(left), total, job.name)
             try:
-                done_any |= do_run(study, places, name, runs[name], progress or Silent())
+                done_any |= do_job(study, places, job, progress or Silent())
             except HeadcountError as error:
-                failed[name] = str(error)
-            waiting = [n for n in runs if n not in failed and not is_done(places, n)]
+                failed |= dict.fromkeys(undone(places, job), str(error))
             write_results(folder)
-        if not done_any and waiting:
+        if not done_any and any(undone(places, job, failed) for job in jobs):
             time.sleep(1.0)  # others are at them; wait in case they die
     write_results(folder)
     return failed
 
 
-def is_done(places: Places, name: str) -> bool:
-    """Whether a run has its result, which is written last."""
-    return (places.run(name) / RESULT).is_file()
+def undone(places: Places, job: Job, failed: Collection[str] = ()) -> list[str]:
+    """Runs of a job that have no result and have not failed."""
+    return [name for name in job.runs if name not in failed and not places.has(name)]
 
 
-def do_run(
-    study: StudySettings, places: Places, name: str, settings: RunSettings, progress: Progress
-) -> bool:
-    """Do one run unless it is done, or another process is at it.
+def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -> bool:
+    """Do the runs of a job unless they are done, or another process is at them.
 
     Returns:
-        Whether it was done here.
+        Whether they were done here.
     """
-    lock = places.lock(name)
+    lock = places.lock(job.name)
     try:
         lock.acquire(timeout=0)
     except Timeout:
         return False
     try:
-        if is_done(places, name):
+        if not undone(places, job):
             return False
+        settings = job.settings
         base = None
         if _starts_from_base(settings):
-            base = places.base(settings.seed)
-            with places.lock(f"base-seed{settings.seed}"):
+            base = places.base(study, settings)
+            with places.lock(f"base-{base.name}"):
                 if not base.exists():
                     fine_tune_base(settings, base, progress)
-        ranking = None
-        if (
-            settings.method in RANKED
-            and settings.keep is not None
-            and UNTIL not in settings.settings
-        ):
-            ranking = places.ranking(settings.method, settings.seed)
-            with places.lock(f"{settings.method}-seed{settings.seed}"):
-                # Down to one head: the best K of the ranking are those that a chain which ends at
-                # K would keep, since heads that leave together are ranked by the scores they had.
-                if not ranking.exists():
-                    source = str(base or settings.model)
-                    rank_heads(replace(settings, keep=1), source, ranking, progress)
-        prune(
-            settings,
-            places.run(name),
-            base=base,
-            resume=True,
-            speed=study.speed,
-            weights=study.models,
-            ranking=ranking,
-            progress=progress,
-        )
+        how: Any = {
+            "base": base,
+            "resume": True,
+            "speed": study.speed,
+            "weights": study.models,
+            "progress": progress,
+        }
+        if isinstance(settings.keep, tuple):
+            folders = dict(zip(settings.keep, map(places.run, job.runs), strict=True))
+            prune_many(settings, places.run(job.name), folders=folders, **how)
+        else:
+            ranking = _ranked(places, settings, base, progress)
+            prune(settings, places.run(job.name), ranking=ranking, **how)
         return True
     finally:
         lock.release()
 
 
+def _ranked(
+    places: Places, settings: RunSettings, base: Path | None, progress: Progress
+) -> Path | None:
+    """The ranking that serves every number of heads, for methods that have one."""
+    if settings.method not in RANKED or settings.keep is None or UNTIL in settings.settings:
+        return None
+    ranking = places.ranking(settings)
+    with places.lock(ranking.stem):
+        # Down to one head: the best K of the ranking are those that a chain which ends at K would
+        # keep, since heads that leave together are ranked by the scores they had.
+        if not ranking.exists():
+            source = str(base or settings.model)
+            rank_heads(replace(settings, keep=1), source, ranking, progress)
+    return ranking
+
+
 def _starts_from_base(settings: RunSettings) -> bool:
     method = find_method(settings.method)
     return method.post_hoc or method.name == "unpruned" or settings.training.warm_start
+
+
+def _digest(content: object) -> str:
+    """A short name for settings."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]

@@ -38,5 +38,5 @@ class PrunerCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Note the last selection, and write them all."""
-        self.trainer.history.record(state.global_step, self.trainer.mask())
+        self.trainer.note_selection()
         self.trainer.save_history()

@@ -1,4 +1,4 @@
-"""Which heads were selected when: the course of the choice, for `analysis` and for curiosity."""
+"""Which heads were selected when, at which temperature, and how good the model was with them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
@@ -14,40 +15,69 @@ from headcount.heads.mask import HeadMask
 _FORMAT = "headcount selection history 1"
 
 
+class Selection(NamedTuple):
+    """The choice at one step.
+
+    Attributes:
+        step: optimizer steps done.
+        heads: flat indices of the heads selected then.
+        temperature: of the last step; None for methods without one.
+    """
+
+    step: int
+    heads: tuple[int, ...]
+    temperature: float | None = None
+
+
 @dataclass
 class SelectionHistory:
     """The selected heads at some steps of a training, in order.
 
     Attributes:
-        selections: optimizer steps done, and the flat indices of the heads selected then.
+        selections: the choice at every log.
+        metrics: optimizer steps done, and the metric of the model with the heads selected then
+            and no others; empty unless asked for.
     """
 
-    selections: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    selections: list[Selection] = field(default_factory=list)
+    metrics: list[tuple[int, float]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.selections)
 
-    def record(self, step: int, mask: HeadMask) -> int:
+    def record(self, step: int, mask: HeadMask, temperature: float | None = None) -> int:
         """Note the selection after so many steps; a step that is there already is noted once.
 
         Returns:
             How many of the selected heads were not selected at the last entry.
         """
         now = mask.indices
-        before = self.selections[-1][1] if self.selections else now
-        if not self.selections or self.selections[-1][0] < step:
-            self.selections.append((step, now))
+        before = self.selections[-1].heads if self.selections else now
+        if not self.selections or self.selections[-1].step < step:
+            self.selections.append(Selection(step, now, temperature))
         return len(set(now) - set(before))
+
+    def record_metric(self, step: int, value: float) -> None:
+        """Note how good the model is after so many steps, with the selected heads alone."""
+        self.metrics.append((step, value))
 
     def clear(self) -> None:
         """Forget all, for a training that starts anew."""
         self.selections.clear()
+        self.metrics.clear()
 
     def save(self, path: str | Path) -> None:
         """Write a JSON file, whole or not at all."""
-        rows = [{"step": step, "heads": list(heads)} for step, heads in self.selections]
-        text = ",\n    ".join(json.dumps(row) for row in rows)
-        text = f'{{\n  "format": "{_FORMAT}",\n  "selections": [\n    {text}\n  ]\n}}\n'
+        parts = {
+            "selections": [selection._asdict() for selection in self.selections],
+            "metrics": [{"step": step, "value": value} for step, value in self.metrics],
+        }
+        lists = [
+            f'"{name}": [\n    ' + ",\n    ".join(map(json.dumps, rows)) + "\n  ]"
+            for name, rows in parts.items()
+        ]
+        text = ",\n  ".join([f'"format": "{_FORMAT}"', *lists])
+        text = f"{{\n  {text}\n}}\n"
         write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     @classmethod
@@ -55,9 +85,15 @@ class SelectionHistory:
         """Read what `save` wrote."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
-            rows = data["selections"]
-            return cls([(int(row["step"]), tuple(row["heads"])) for row in rows])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            # Files from before there were temperatures and metrics have neither.
+            return cls(
+                [
+                    Selection(int(row["step"]), tuple(row["heads"]), row.get("temperature"))
+                    for row in data["selections"]
+                ],
+                [(int(row["step"]), float(row["value"])) for row in data.get("metrics", ())],
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise HeadcountError(
                 f"cannot read a selection history from {path}: {error}; "
                 "give a file that a PruningTrainer wrote"

@@ -41,7 +41,7 @@ class PruningTrainer(ShrinkingTrainer):
     Training uses the pruner's gates; evaluation, prediction and generation use its mask, also in
     the middle of the training. A training that stopped goes on with
     `train(resume_from_checkpoint=True)`, exactly as if it had not stopped. `selection_history.json`
-    in the output folder tells which heads were selected at every log.
+    in the output folder tells which heads were selected at every log, and at which temperature.
 
     Training logs gain `heads_selected`, `heads_changed` (since the last log), and where the pruner
     has them `temperature`, `heads_expected` and `penalty_weight`. The logged loss is the model's,
@@ -245,24 +245,30 @@ class PruningTrainer(ShrinkingTrainer):
         super().log(logs, *args, **kwargs)
 
     def _readings(self) -> dict[str, float]:
-        mask = self.mask()
-        changed = self.history.record(self.state.global_step, mask)
-        readings: dict[str, float] = {"heads_selected": len(mask), "heads_changed": changed}
-        temperature = getattr(self.pruner, "temperature", None)
-        if temperature is not None:
-            readings["temperature"] = float(temperature)
+        changed = self.note_selection()
+        readings: dict[str, float] = {"heads_selected": len(self.mask()), "heads_changed": changed}
+        if (temperature := self._temperature()) is not None:
+            readings["temperature"] = temperature
         if isinstance(self.pruner, HardConcrete):
             readings["heads_expected"] = float(self.pruner.expected_count().detach())
             readings["penalty_weight"] = self.pruner.penalty_weight
         return readings
 
+    def _temperature(self) -> float | None:
+        temperature = getattr(self.pruner, "temperature", None)
+        return None if temperature is None else float(temperature)
+
+    def note_selection(self) -> int:
+        """Put the selection of this step into the history; see `SelectionHistory.record`."""
+        return self.history.record(self.state.global_step, self.mask(), self._temperature())
+
     def begin_history(self) -> None:
-        """Note the first selection of a training that starts anew."""
+        """Note the first selection of a training that starts anew; one that goes on has its own."""
         if self.pruner_step is not None:
             self.pruner_step.forget()
         if self.state.global_step == 0:
             self.history.clear()
-        self.history.record(self.state.global_step, self.mask())
+            self.note_selection()
 
     def save_history(self) -> None:
         """Write `selection_history.json` into the output folder."""
@@ -318,7 +324,7 @@ class PruningTrainer(ShrinkingTrainer):
 
     def _load_best_model(self) -> None:
         # The history is that of the training, which ended elsewhere than at its best.
-        self.history.record(self.state.global_step, self.mask())
+        self.note_selection()
         super()._load_best_model()
         load_pruner(self.pruner, Path(str(self.state.best_model_checkpoint)))
 

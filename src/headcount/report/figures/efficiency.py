@@ -7,8 +7,18 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headcount.report.figures.style import GREY, axis_label, dress, legend, look, new_figure, unit
-from headcount.report.study_data import UNPRUNED, Comparison, StudyData
+from headcount.report.figures.style import (
+    GREY,
+    axis_label,
+    dress,
+    head,
+    legend,
+    look,
+    new_figure,
+    unit,
+)
+from headcount.report.study_data import Comparison, StudyData
+from headcount.study.entry import UNPRUNED
 
 # By column: what stands above the panel and beside it.
 _PANELS = {
@@ -22,13 +32,13 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
 
     Both hardly depend on which heads are kept, so that all runs of a number of heads are one point.
     """
-    gains = _gains(study, comparison)
-    if gains.empty:
+    found = gains(study, comparison)
+    if found.empty:
         return "no readable run says how fast and how large its model is"
     figure = new_figure(8.4, 3.4)
     panels = figure.subplots(1, 2)
     for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
-        of = gains.dropna(subset=[column])
+        of = found.dropna(subset=[column])
         means = of.groupby("heads")[column].agg(["mean", "std"])
         dress(axes, above, "kept heads", beside)
         if means.empty:
@@ -40,39 +50,37 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
             color=colour, label="mean ± standard deviation",
         )  # fmt: skip
         axes.plot(of["heads"], of[column], "o", color=GREY, markersize=2.5, label="each run")
-    figure.suptitle(
-        f"{comparison.model}, {comparison.task}: gain by heads", x=0.01, ha="left", fontsize=10
-    )
+    head(figure, f"{comparison.model}, {comparison.task}: gain by heads")
     legend(figure, panels[1])
     return figure
 
 
 def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | str:
     """Speed-up and shrinkage against the metric, one line per method, points joined by heads."""
-    gains = _gains(study, comparison)
-    if gains.empty:
+    found = gains(study, comparison)
+    if found.empty:
         return "no readable run says how fast and how large its model is"
     figure = new_figure(8.4, 3.6)
     panels = figure.subplots(1, 2)
     for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
-        of = gains.dropna(subset=[column])
+        of = found.dropna(subset=[column])
         dress(axes, above, axis_label(comparison.metric), beside)
         if of.empty:
             _say_empty(axes, "speed was not measured")
         for method in comparison.methods:
             points = of[of["method"] == method].groupby("heads")[["value", column]].mean()
             if not points.empty:
-                style: dict[str, Any] = look(method)
+                style: dict[str, Any] = look(method, comparison.order)
                 axes.plot(points["value"], points[column], label=method, linewidth=1.2, **style)
         if not comparison.unpruned.empty:
             level = unit(comparison.metric) * comparison.unpruned["value"].mean()
             axes.axvline(level, color=GREY, linewidth=1.2, linestyle=(0, (6, 2)), label="unpruned")
-    figure.suptitle(f"{comparison.title}: gain by what it costs", x=0.01, ha="left", fontsize=10)
+    head(figure, f"{comparison.title}: gain by what it costs")
     legend(figure, panels[1])
     return figure
 
 
-def _gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
+def gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
     """Speed-up and shrinkage of each run in percent; the speed is missing where not measured."""
     rows = []
     known = comparison.rows[(comparison.rows["run"] != "")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headcount.heads.mask import HeadMask
-from headcount.report.figures.style import new_figure
+from headcount.report.figures.style import head, new_figure
 from headcount.report.study_data import Comparison, StudyData
 
 _MOST_WRITTEN = 24  # columns, beyond which the numbers in the cells would not be legible
@@ -21,18 +23,12 @@ def draw_layers(study: StudyData, comparison: Comparison, method: str) -> Figure
         comparison: of which model and task.
         method: of which the runs are; seeds are averaged.
     """
-    masks: dict[int, list[HeadMask]] = {}
-    for row in comparison.rows[comparison.rows["method"] == method].itertuples():
-        run = study.runs.get(str(row.run))
-        if run is not None and run.mask is not None:
-            masks.setdefault(len(run.mask), []).append(run.mask)
+    masks = kept_masks(study, comparison, method)
     if not masks:
         return f"no readable mask of {method}"
     counts = sorted(masks)
     layout = masks[counts[0]][0].layout
-    kinds: dict[str, list[int]] = {}
-    for place, (name, _) in enumerate(layout):
-        kinds.setdefault(name.rpartition(".")[0], []).append(place)
+    kinds = places_by_kind(layout)
     grid = np.array(
         [
             np.mean([[m.counts()[name] for name, _ in layout] for m in masks[k]], axis=0)
@@ -51,22 +47,38 @@ def draw_layers(study: StudyData, comparison: Comparison, method: str) -> Figure
         part = grid[places]
         image = axes.imshow(part, cmap="Blues", vmin=0, vmax=most, aspect="auto")
         axes.set_yticks(range(len(places)), [layout[p][0].rpartition(".")[2] for p in places])
-        axes.set_ylabel(f"{kind} layer", fontsize=9)
-        axes.tick_params(length=0, labelsize=8)
+        axes.set_ylabel(f"{kind} layer", fontsize=10)
+        axes.tick_params(length=0, labelsize=9)
         axes.spines[:].set_visible(False)
         if len(counts) <= _MOST_WRITTEN:
             for (y, x), value in np.ndenumerate(part):
                 colour = "white" if value > 0.6 * most else "black"
-                axes.text(x, y, _short(value), ha="center", va="center", fontsize=7, color=colour)
+                axes.text(x, y, _short(value), ha="center", va="center", fontsize=8, color=colour)
     panels[-1].set_xticks(range(len(counts)), [str(k) for k in counts])
-    panels[-1].set_xlabel("kept heads", fontsize=9)
-    figure.suptitle(
-        f"{comparison.model}, {comparison.task}: heads that {method} keeps", fontsize=10
-    )
+    panels[-1].set_xlabel("kept heads", fontsize=10)
+    head(figure, f"{comparison.model}, {comparison.task}: heads that {method} keeps")
     bar = figure.colorbar(image, ax=list(panels), fraction=0.06, ticks=MaxNLocator(integer=True))
-    bar.set_label("kept heads per layer", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
+    bar.set_label("kept heads per layer", fontsize=10)
+    bar.ax.tick_params(labelsize=9)
     return figure
+
+
+def kept_masks(study: StudyData, comparison: Comparison, method: str) -> dict[int, list[HeadMask]]:
+    """The masks of a method's runs by the number of heads they keep."""
+    masks: dict[int, list[HeadMask]] = {}
+    for row in comparison.rows[comparison.rows["method"] == method].itertuples():
+        run = study.runs.get(str(row.run))
+        if run is not None and run.mask is not None:
+            masks.setdefault(len(run.mask), []).append(run.mask)
+    return masks
+
+
+def places_by_kind(layout: Sequence[tuple[str, int]]) -> dict[str, list[int]]:
+    """Places of the blocks of each kind of attention in a layout."""
+    kinds: dict[str, list[int]] = {}
+    for place, (name, _) in enumerate(layout):
+        kinds.setdefault(name.rpartition(".")[0], []).append(place)
+    return kinds
 
 
 def _short(value: float) -> str:

@@ -8,7 +8,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headcount.report.figures.style import GREY, axis_label, dress, legend, look, new_figure, unit
+from headcount.report.figures.style import (
+    GREY,
+    axis_label,
+    dress,
+    head,
+    legend,
+    look,
+    new_figure,
+    unit,
+)
 from headcount.report.study_data import Comparison
 
 FEW = 1 / 3  # the papers look closer where more than two thirds of the heads are gone
@@ -23,7 +32,7 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     """
     rows = comparison.counted
     own = comparison.own_count
-    born = _born(comparison)
+    born = born_heads(comparison)
     if few:
         limit = FEW * born
         rows, own = rows[rows["k"] <= limit], own[own["heads"] <= limit]
@@ -37,7 +46,7 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     axes = figure.subplots()
     scale = unit(comparison.metric)
     for method in comparison.methods:
-        style: dict[str, Any] = look(method)
+        style: dict[str, Any] = look(method, comparison.order)
         of = rows[rows["method"] == method].groupby("k")["value"].agg(["mean", "std"])
         if not of.empty:
             axes.plot(of.index, scale * of["mean"], label=method, linewidth=1.5, **style)
@@ -55,14 +64,14 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
                 markerfacecolor="none", **style,
             )  # fmt: skip
     _unpruned_line(axes, comparison.unpruned, scale, born)
-    title = comparison.title + (", few heads" if few else "")
-    dress(axes, title, "kept heads", axis_label(comparison.metric))
+    head(figure, comparison.title + (", few heads" if few else ""))
+    dress(axes, "", "kept heads", axis_label(comparison.metric))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(figure, axes)
     return figure
 
 
-def _born(comparison: Comparison) -> float:
+def born_heads(comparison: Comparison) -> float:
     """How many heads the unpruned model has, or the most that any result has."""
     of = comparison.rows if comparison.unpruned.empty else comparison.unpruned
     return float(of["heads"].max())

@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from headcount.report.figures.style import dress, legend, look, new_figure
+from headcount.report.figures.style import dress, head, legend, look, new_figure
 from headcount.report.study_data import Comparison
 
 
@@ -18,7 +18,7 @@ def draw_penalty(comparison: Comparison) -> Figure | str:
         return "no run with a price λ per head"
     figure = new_figure()
     axes = figure.subplots()
-    for method, of in rows.groupby("method"):
+    for method, of in rows.groupby("pruner"):  # variants are points of one line
         style: dict[str, Any] = look(str(method))
         means = of.groupby("penalty")["heads"].mean()
         axes.plot(means.index, means, label=f"{method}, mean", **{**style, "marker": None})
@@ -26,8 +26,8 @@ def draw_penalty(comparison: Comparison) -> Figure | str:
             of["penalty"], of["heads"], label="each run", alpha=0.6,
             **{**style, "linestyle": "none"},
         )  # fmt: skip
-    title = f"{comparison.model}, {comparison.task}: heads left by a price"
-    dress(axes, title, "price λ per head", "kept heads")
+    head(figure, f"{comparison.model}, {comparison.task}: heads left by a price")
+    dress(axes, "", "price λ per head", "kept heads")
     if (rows["penalty"] > 0).all() and rows["penalty"].nunique() > 1:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)

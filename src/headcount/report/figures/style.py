@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -23,12 +27,27 @@ _DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _SIZE = 9.0  # points; still legible when the figure is set at half its width
 
 
-def look(method: str) -> dict[str, object]:
-    """Colour, marker and dashes of a method, the same in all figures."""
+def look(method: str, among: Sequence[str] = ()) -> dict[str, object]:
+    """Colour, marker and dashes of a method, the same in all figures.
+
+    Args:
+        method: or a variant that a study has named.
+        among: all of the study, in its order. Methods look the same in every study; variants take
+            the looks that are left, in turn.
+    """
     known = list(METHODS)
-    place = known.index(method) if method in known else sum(map(ord, method))
-    n = place % len(_COLOURS)
-    return {"color": _COLOURS[n], "marker": _MARKERS[n], "linestyle": _DASHES[n], "markersize": 5}
+    if method in known:
+        place = known.index(method)
+    else:
+        taken = {known.index(name) for name in among if name in known}
+        others = [name for name in among if name not in known]
+        free = (place for place in count() if place not in taken)
+        turn = others.index(method) if method in others else 0
+        place = next(islice(free, turn, None))
+    n, again = place % len(_COLOURS), place // len(_COLOURS)
+    # Once the colours are used up they come again, with other markers and dashes.
+    m = (n + again) % len(_COLOURS)
+    return {"color": _COLOURS[n], "marker": _MARKERS[m], "linestyle": _DASHES[m], "markersize": 5}
 
 
 def new_figure(width: float = 5.2, height: float = 3.6) -> Figure:
@@ -36,6 +55,12 @@ def new_figure(width: float = 5.2, height: float = 3.6) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def head(figure: Figure, title: str) -> None:
+    """A title over all panels, in as many lines as it needs."""
+    lines = textwrap.fill(title, int(figure.get_figwidth() / 0.08))  # inches of a letter
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=_SIZE + 1)
 
 
 def dress(axes: Axes, title: str, x: str, y: str) -> None:
@@ -50,9 +75,19 @@ def dress(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """Below the figure, where it hides no point."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = min(3, len(labels))
+    """Of all that is drawn in the axes, below the figure, where it hides no point."""
+    legend_below(figure, *axes.get_legend_handles_labels())
+
+
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Of these handles, in as many columns as the figure has room for."""
+
+    def width(columns: int) -> float:
+        parts = np.array_split([len(label) for label in labels], columns)
+        return sum(0.6 + 0.075 * float(part.max()) for part in parts)  # inches: handle and letters
+
+    fitting = [n for n in range(1, len(labels) + 1) if width(n) <= figure.get_figwidth()]
+    columns = max(fitting, default=1)
     figure.legend(
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=_SIZE
     )

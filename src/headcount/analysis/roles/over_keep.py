@@ -1,0 +1,166 @@
+"""Roles of the heads that are kept, by number of kept heads: Voita et al. (2019), Fig. 8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from headcount.analysis.base import Analysis
+from headcount.analysis.roles.criteria import ROLES, Role
+from headcount.analysis.roles.result import HeadRoles, Roles
+from headcount.errors import HeadcountError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+WHOLE = "unpruned"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A kept head.
+
+    Attributes:
+        name: `encoder.3.7`.
+        roles: all that it has.
+        functions: how many things it does, each relation counted.
+    """
+
+    name: str
+    roles: tuple[Role, ...]
+    functions: int
+
+
+@dataclass(frozen=True)
+class KeptSet:
+    """The heads that a run kept.
+
+    Attributes:
+        method: that chose them.
+        keep: how many there are.
+        seed: of the run.
+        heads: ordered by role, those without one last.
+    """
+
+    method: str
+    keep: int
+    seed: int
+    heads: tuple[Kept, ...]
+
+    def count(self, role: Role | None) -> int:
+        """How many heads have a role; None for those that have none."""
+        return sum(role in head.roles if role else not head.roles for head in self.heads)
+
+
+@dataclass(frozen=True)
+class RolesOverKeep(Analysis):
+    """Which roles survive as fewer heads are kept.
+
+    Attributes:
+        model: its name.
+        data: that it read; a name.
+        pruned: whether the roles are those of each run's own pruned model, not of the unpruned one.
+        whole: the unpruned model.
+        sets: of all runs, most heads first.
+    """
+
+    kind: ClassVar[str] = "roles-over-keep"
+
+    model: str
+    data: str
+    pruned: bool
+    whole: KeptSet
+    sets: tuple[KeptSet, ...]
+
+    @property
+    def title(self) -> str:
+        return f"Roles of the kept heads, {self.model}, {self.data}"
+
+    @property
+    def note(self) -> str:
+        which = (
+            "measured in each pruned model, where roles may have moved"
+            if self.pruned
+            else "those that the heads have in the unpruned model; in a pruned one they may differ"
+        )
+        return (
+            "How many of the kept heads have each role, and what share of the unpruned model's "
+            f"heads of that role are kept, beside the share of all heads. Roles are {which}. The "
+            "figure shows the first seed of each method, a square per head; the number in a "
+            "square says how many functions a head has, if several."
+        )
+
+    def table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = []
+        for one in (self.whole, *self.sets):
+            row: dict[str, object] = {"method": one.method, "keep": one.keep, "seed": one.seed}
+            row |= {role: one.count(role) for role in ROLES} | {"other": one.count(None)}
+            row["all kept"] = one.keep / self.whole.keep
+            for role in ROLES:
+                there = self.whole.count(role)
+                row[f"{role} kept"] = one.count(role) / there if there else float("nan")
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def figures(self) -> Mapping[str, Figure]:
+        from headcount.analysis.figures.roles_over_keep import draw_roles_over_keep
+
+        return {"roles-over-keep": draw_roles_over_keep(self)}
+
+
+def roles_over_keep(
+    roles: Roles, study: Path, measure: Callable[[Path], Roles] | None = None
+) -> RolesOverKeep:
+    """Look up the roles of the heads that each run of a study kept.
+
+    Args:
+        roles: of the unpruned model, best fine-tuned for the study's task.
+        study: output of `headcount compare`.
+        measure: how to find the roles of a run's own model, from its folder; None to take the
+            roles that the heads have in the unpruned one.
+
+    Raises:
+        HeadcountError: the study is of another model, or its runs have no weights to measure.
+    """
+    from headcount.report.study_data import read_study
+    from headcount.study.entry import UNPRUNED
+
+    by_name = {head.name: head for head in roles.heads}
+    sets: list[KeptSet] = []
+    for run in read_study(study).runs.values():
+        if run.mask is None or run.method == UNPRUNED or not len(run.mask):
+            continue
+        if run.mask.layout != roles.layout or not set(run.mask.names) <= set(by_name):
+            raise HeadcountError(
+                f"run {run.name} of {study} kept heads that {roles.model} does not have; give the "
+                "unpruned model of that study"
+            )
+        found = by_name
+        if measure is not None:
+            if not (run.folder / "config.json").is_file():
+                raise HeadcountError(
+                    f"run {run.name} of {study} has no model to measure; leave --pruned out, or "
+                    "run the study so that it keeps its models"
+                )
+            found = {head.name: head for head in measure(run.folder).heads}
+        heads = [found[name] for name in run.mask.names]
+        seed = int(run.settings.get("seed", 0))
+        sets.append(KeptSet(run.method, len(run.mask), seed, _ordered(heads)))
+    if not sets:
+        raise HeadcountError(f"{study} has no finished run that kept heads; finish one first")
+    sets.sort(key=lambda one: (-one.keep, one.method, one.seed))
+    whole = KeptSet(WHOLE, len(roles.heads), 0, _ordered(list(roles.heads)))
+    return RolesOverKeep(roles.model, roles.data, measure is not None, whole, tuple(sets))
+
+
+def _ordered(heads: list[HeadRoles]) -> tuple[Kept, ...]:
+    def order(head: HeadRoles) -> tuple[int, ...]:
+        return tuple(ROLES.index(role) for role in head.roles) or (len(ROLES),)
+
+    ranked = sorted(heads, key=order)
+    return tuple(Kept(head.name, head.roles, head.functions) for head in ranked)

@@ -1,0 +1,109 @@
+"""Let a model read sentences and add up what its heads look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headcount.analysis.roles.attend import attention_of
+from headcount.analysis.roles.batches import Example, Tokens, batches, padded
+from headcount.analysis.roles.criteria import Criteria
+from headcount.analysis.roles.relations import Relations
+from headcount.analysis.roles.statistics import Frequencies, Sums, View, view
+from headcount.heads.blocks import HeadMap, Kind
+from headcount.runs.progress import Progress
+
+
+@dataclass
+class Measured:
+    """Sums over all sentences.
+
+    Attributes:
+        relations: of the trees.
+        blocks: by name.
+    """
+
+    relations: Relations
+    blocks: dict[str, Sums] = field(default_factory=dict)
+
+
+def translates(heads: HeadMap) -> bool:
+    """Whether a model has an encoder and a decoder."""
+    return any(block.kind == "cross" for block in heads.blocks)
+
+
+def read(
+    model: PreTrainedModel,
+    heads: HeadMap,
+    examples: Sequence[Example],
+    frequencies: tuple[Frequencies, Frequencies],
+    special: frozenset[int],
+    pad: int,
+    criteria: Criteria,
+    progress: Progress,
+) -> Measured:
+    """Read the examples once.
+
+    Args:
+        model: that tells its weights.
+        heads: of it.
+        examples: with targets for an encoder-decoder.
+        frequencies: of the tokens of sources and of targets.
+        special: tokens that are no part of the text.
+        pad: the padding token.
+        criteria: what is rare.
+        progress: who wants to know.
+    """
+    both = translates(heads)
+    kinds = dict.fromkeys(block.kind for block in heads.blocks)
+    # Trees are about the source, which an encoder-decoder reads with its encoder.
+    with_trees: Kind = "encoder" if both or "encoder" in kinds else "decoder"
+    reach = max(max(len(one.source), len(one.target)) for one in examples)
+    made = Measured(Relations(examples, causal=with_trees == "decoder"))
+    progress.begin("reading", len(examples))
+    done = 0
+    for batch in batches(examples, len(heads)):
+        source = padded([one.source for one in batch], special, pad, model.device)
+        target = padded([one.target for one in batch], special, pad, model.device) if both else None
+        views = dict(_views(kinds, source, target, frequencies, criteria, reach))
+        looks = made.relations.looks(batch, source.ids.shape[1], model.device)
+        for block, weights in attention_of(model, heads, _inputs(source, target)):
+            sums = made.blocks.setdefault(block.name, Sums(block.num_heads, reach))
+            sums.add(weights, views[block.kind])
+            if looks is not None and block.kind == with_trees:
+                made.relations.add(block.name, weights, looks)
+        done += len(batch)
+        progress.advance(done)
+    return made
+
+
+def _views(
+    kinds: dict[Kind, None],
+    source: Tokens,
+    target: Tokens | None,
+    frequencies: tuple[Frequencies, Frequencies],
+    criteria: Criteria,
+    reach: int,
+) -> Iterator[tuple[Kind, View]]:
+    of_source, of_target = frequencies
+    for kind in kinds:
+        causal = kind == "decoder"
+        if kind == "cross" and target is not None:
+            queries, keys, often = target, source, of_source
+        elif causal and target is not None:
+            queries, keys, often = target, target, of_target
+        else:
+            queries, keys, often = source, source, of_source
+        yield kind, view(queries, keys, often, criteria, causal=causal, reach=reach)
+
+
+def _inputs(source: Tokens, target: Tokens | None) -> dict[str, Tensor]:
+    inputs = {"input_ids": source.ids, "attention_mask": source.seen.long()}
+    if target is not None:
+        inputs |= {
+            "decoder_input_ids": target.ids, "decoder_attention_mask": target.seen.long()
+        }  # fmt: skip
+    return inputs

@@ -1,0 +1,136 @@
+"""Sentences to look at: lines of text, and trees from a CoNLL-U file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headcount.analysis.roles.criteria import NO_RELATIONS
+from headcount.errors import HeadcountError
+from headcount.tasks.text_lines import read_lines
+
+_FIELDS = 10  # of a line of CoNLL-U
+_ID, _FORM, _HEAD, _RELATION = 0, 1, 6, 7
+
+
+@dataclass(frozen=True)
+class Arc:
+    """A dependent and its governor, as numbers of words from 0.
+
+    Attributes:
+        dependent: which word.
+        governor: of which other word.
+        relation: without its subtype: `nsubj` for `nsubj:pass`.
+    """
+
+    dependent: int
+    governor: int
+    relation: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """What a model is given to read.
+
+    Attributes:
+        text: of the sentence; where there is a tree, its words with a space between any two.
+        words: of the tree; empty if there is none.
+        arcs: of the tree, without the root's and those of punctuation.
+        target: its translation, for an encoder-decoder; None where the model's own is to be used.
+    """
+
+    text: str
+    words: tuple[str, ...] = ()
+    arcs: tuple[Arc, ...] = ()
+    target: str | None = None
+
+
+def read_sentences(
+    text: Path | None = None,
+    conllu: Path | None = None,
+    target: Path | None = None,
+    limit: int | None = None,
+) -> list[Sentence]:
+    """Sentences of a text and of a CoNLL-U file, one after the other; files may be gzipped.
+
+    Args:
+        text: a sentence a line; empty ones are left out.
+        conllu: sentences with their trees.
+        target: the translation of every sentence, a line each.
+        limit: take only so many of each file.
+
+    Raises:
+        HeadcountError: no file is given, one cannot be read, or the translations do not match.
+    """
+    if text is None and conllu is None:
+        raise HeadcountError("there is nothing to read; give a text or a CoNLL-U file")
+    found = [] if text is None else [Sentence(line) for line in read_lines(text)[:limit]]
+    found += [] if conllu is None else read_conllu(conllu, limit)
+    if target is not None:
+        lines = read_lines(target)
+        lines = lines if limit is None else lines[: len(found)]
+        if len(lines) != len(found):
+            raise HeadcountError(
+                f"{target} has {len(lines)} lines, but there are {len(found)} sentences; give the "
+                "translation of every sentence in a line of its own"
+            )
+        found = [
+            Sentence(one.text, one.words, one.arcs, line)
+            for one, line in zip(found, lines, strict=True)
+        ]
+    found = [one for one in found if one.text.strip() and (one.target is None or one.target)]
+    if not found:
+        raise HeadcountError("all sentences are empty; give a text with a sentence a line")
+    return found
+
+
+def read_conllu(path: Path, limit: int | None = None) -> list[Sentence]:
+    """Sentences with their trees from a CoNLL-U file.
+
+    Words are the syntactic ones: `do` and `n't` for `don't`. Empty nodes are left out.
+
+    Args:
+        path: the file, plain or gzip.
+        limit: take only the first so many.
+
+    Raises:
+        HeadcountError: the file cannot be read, or a line is not CoNLL-U; it is named.
+    """
+    found: list[Sentence] = []
+    rows: list[list[str]] = []
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        if limit is not None and len(found) >= limit:
+            break
+        if line.startswith("#"):
+            continue
+        if line.strip():
+            fields = line.split("\t")
+            if len(fields) != _FIELDS:
+                raise HeadcountError(
+                    f"line {number} of {path} has {len(fields)} fields, expected the {_FIELDS} of "
+                    "CoNLL-U with tabs between them"
+                )
+            if fields[_ID].isdecimal():  # not 3-4, which is written as one, nor 3.1, which is not
+                rows.append(fields)
+        elif rows:
+            found.append(_sentence(rows, f"the sentence before line {number} of {path}"))
+            rows = []
+    return found
+
+
+def _sentence(rows: Sequence[list[str]], where: str) -> Sentence:
+    words = tuple(row[_FORM] for row in rows)
+    arcs = []
+    for dependent, row in enumerate(rows):
+        relation = row[_RELATION].partition(":")[0]
+        if relation in NO_RELATIONS:
+            continue
+        if not row[_HEAD].isdecimal() or not 0 <= int(row[_HEAD]) <= len(rows):
+            raise HeadcountError(
+                f"word {row[_ID]} in {where} has the governor {row[_HEAD]!r}, expected a number "
+                f"up to {len(rows)}; give a file with trees"
+            )
+        if int(row[_HEAD]) > 0:
+            arcs.append(Arc(dependent, int(row[_HEAD]) - 1, relation))
+    return Sentence(" ".join(words), words, tuple(arcs))

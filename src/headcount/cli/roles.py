@@ -1,0 +1,97 @@
+"""`headcount roles`: what each head does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headcount.cli import options
+from headcount.cli.show import Bars, show_analysis, show_rows
+from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
+
+
+def roles(
+    model: options.Model,
+    text: Annotated[Path | None, typer.Option(help="Sentences, one a line.")] = None,
+    conllu: Annotated[
+        Path | None, typer.Option(help="Sentences with trees, for syntactic heads.")
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(help="Translations, one a line; without them, the model's own greedy ones."),
+    ] = None,
+    frequencies: Annotated[
+        Path | None, typer.Option(help="A larger text that tells which tokens are rare.")
+    ] = None,
+    mask: Annotated[Path | None, typer.Option(help="A mask.json whose kept heads to mark.")] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="Output of headcount compare: the roles of the heads kept at each K."),
+    ] = None,
+    pruned: Annotated[
+        bool, typer.Option(help="With --study: measure each run's own pruned model.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="New folder; without it, analyses/ of the study.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Read so many sentences of each file.", min=1)
+    ] = None,
+    max_length: options.MaxLength = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Find out what heads do: positional, syntactic, for rare tokens.
+
+    Example: headcount roles model --conllu en_ewt-ud-dev.conllu.gz --output roles
+    """
+    from headcount.analysis.base import Analysis
+    from headcount.analysis.roles import Roles, find_roles, read_sentences, roles_over_keep
+    from headcount.analysis.roles.measure import MAX_LENGTH
+    from headcount.analysis.roles.over_keep import RolesOverKeep
+    from headcount.analysis.store import FILE, FOLDER, save_analysis
+    from headcount.folder import load_model
+    from headcount.tasks.classifier import load_tokenizer
+    from headcount.tasks.text_lines import read_lines
+
+    if study is None and output is None:
+        raise HeadcountError("there is no place for the result; give a new folder as --output")
+    if pruned and study is None:
+        raise HeadcountError("--pruned is about the runs of a study; give its folder as --study")
+    folder = output or Path(str(study)) / FOLDER / RolesOverKeep.kind
+    if folder.exists():  # said before the work, not after
+        raise HeadcountError(f"{folder} exists already; give a new folder for the output")
+    sentences = read_sentences(text, conllu, target, limit)
+    often = None if frequencies is None else read_lines(frequencies)
+    data = ", ".join(path.name for path in (text, conllu) if path is not None)
+    console = Console(stderr=as_json)
+
+    def measure(source: str, kept: HeadMask | None = None) -> Roles:
+        return find_roles(
+            load_model(source), load_tokenizer(source), sentences, name=Path(source).name,
+            data=data, frequencies=often, mask=kept, max_length=max_length or MAX_LENGTH,
+            progress=bars,
+        )  # fmt: skip
+
+    with Bars(console) as bars:
+        whole = measure(model, None if mask is None else HeadMask.load(mask))
+        found: Analysis = whole
+        if study is not None:
+            each = (lambda run: measure(str(run))) if pruned else None
+            found = roles_over_keep(whole, study, each)
+    save_analysis(found, folder)
+    if as_json:
+        print((folder / FILE).read_text(encoding="utf-8"), end="")
+        return
+    if study is None and whole.relations:
+        rows = [
+            (f"{r.relation} → {r.direction}", str(r.cases), f"{100 * r.baseline:.1f}", r.head,
+             f"{100 * r.accuracy:.1f}", str(len(r.heads)))
+            for r in whole.relations
+        ]  # fmt: skip
+        columns = ("cases", "best position, %", "best head", "it hits, %", "heads above")
+        show_rows(console, "relations", columns, rows)
+    show_analysis(console, found, folder)

@@ -1,0 +1,1 @@
+"""`report.html`: a whole study as one page that needs no network."""

@@ -1,0 +1,88 @@
+"""What the page consists of: sections of pictures, tables and HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,  # names of methods, models and runs are anything
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of the page.
+
+    Attributes:
+        caption: above.
+        columns: heads of the columns.
+        rows: the first cell names the row; text is escaped, `Markup` is not.
+        footnote: below, a line each.
+    """
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    footnote: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that stands still.
+
+    Attributes:
+        svg: the element, as text.
+        says: what it shows, for those who do not see it.
+    """
+
+    svg: str
+    says: str
+
+    @classmethod
+    def read(cls, path: Path, says: str) -> Picture:
+        """From a file that `figures.style.save` wrote, without what only files need."""
+        text = path.read_text(encoding="utf-8")
+        return cls(text[text.index("<svg") :], says)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page; what is left empty is not shown.
+
+    Attributes:
+        title: its heading, unlike those of all other sections.
+        note: a few words below the heading.
+        body: HTML, for what the other parts cannot say.
+        pictures: figures side by side, as many as fit.
+        grids: tables, one below the other.
+    """
+
+    title: str
+    note: str = ""
+    body: str = ""
+    pictures: Sequence[Picture] = ()
+    grids: Sequence[Grid] = ()
+
+    @property
+    def anchor(self) -> str:
+        """Where links lead."""
+        return "section-" + re.sub(r"\W+", "-", self.title.lower()).strip("-")
+
+
+def render(section: Section) -> str:
+    """The section as HTML."""
+    return body("section", section)
+
+
+def body(name: str, *arguments: object) -> str:
+    """A macro of `sections.html`, filled."""
+    return Markup(getattr(TEMPLATES.get_template("sections.html").module, name)(*arguments))

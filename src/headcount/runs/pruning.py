@@ -1,0 +1,258 @@
+"""The steps of a run: train, choose, cut to one K or to several, check, measure, write."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from accelerate import PartialState
+from datasets import Dataset
+from transformers import PreTrainedModel, set_seed
+
+from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners import Pruner, Unpruned
+from headcount.runs.base_model import Scores, fine_tuned
+from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
+from headcount.runs.evaluate import Evaluation, evaluate, largest_difference
+from headcount.runs.importance import load_importances, rank_by
+from headcount.runs.measure import measure
+from headcount.runs.methods import Method, find_method
+from headcount.runs.output import Outcome, write_outcome
+from headcount.runs.progress import Progress
+from headcount.runs.result import RunResult, Sides
+from headcount.runs.settings import RunSettings
+from headcount.runs.signature import signature
+from headcount.runs.trainer import make_trainer, training_arguments
+from headcount.runs.unfinished import UNFINISHED, discard, unfinished_folder
+from headcount.surgery.remove import remove_heads
+from headcount.tasks.base import Processor, Task
+from headcount.tasks.registry import make_task
+from headcount.training.history import SelectionHistory, write_whole
+
+TOLERANCE = 1e-4  # rounding over a whole evaluation set, relative to the logits
+_K = TypeVar("_K", float | int, float | int | None)
+SECONDS = "seconds.json"  # of a training that is over, while its results are not all written
+
+
+class PruningRun:
+    """A run that is about to be done.
+
+    Args:
+        settings: of the run.
+        output: its folder; checkpoints are kept beside it until all is done.
+        base: see `prune`.
+        resume: see `prune`.
+        speed: see `prune`.
+        progress: who wants to know.
+
+    Attributes:
+        weights: see `prune`.
+        ranking: see `prune`.
+        shared_by: how many results its training gives.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        output: Path,
+        base: Path | None,
+        resume: bool,
+        speed: bool,
+        progress: Progress,
+    ) -> None:
+        self.settings, self.output, self.base = settings, output, base
+        self.resume, self.speed, self.progress = resume, speed, progress
+        self.work = output.with_name(f"{output.name}{UNFINISHED}")
+        self.seconds: dict[str, float] = {}
+        self.weights, self.shared_by = True, 1
+        self.ranking: Path | None = None
+        # Everything that can be wrong is looked at before anything is written.
+        self.method: Method = find_method(settings.method)
+        keep = settings.trained_for or settings.keep
+        self.pruner: Pruner = self.method.make(keep, settings.settings, settings.seed)
+        self.task: Task = make_task(settings.task, settings.data_settings())
+        self.source = self.task.model_folder(settings.model)
+        self.processor: Processor = self.task.load_processor(self.source)
+
+    def settings_of(self, keep: float | int | None) -> RunSettings:
+        """The settings of the run for one K, which would give the same model alone."""
+        together = self.settings.keep
+        if not isinstance(together, tuple):
+            return self.settings
+        return replace(self.settings, keep=keep, trained_for=together)
+
+    def go(self, outputs: Mapping[_K, Path]) -> dict[_K, RunResult]:
+        """Train once, and write a folder for each K; returns the figures by K."""
+        state = PartialState()
+        model = self._load(self.source)
+        self.pruner.bind(find_heads(model))  # a keep that is too large is told now
+        trained = self.task.is_trained(model)
+        whole = isinstance(self.pruner, Unpruned) and self.base is not None
+        after = self.method.post_hoc or self.settings.training.warm_start or whole
+        if after and not trained and self.base is None:
+            raise HeadcountError(
+                f"{self._what()} needs a model that is fine-tuned for {self.task.name}, but "
+                f"{self.settings.model} is not; give one that is, or --base DIR to fine-tune it "
+                "first and keep it there"
+            )
+        self.progress.begin("preparing data")
+        sets = self.task.evaluation_data(self.processor)
+        if state.is_main_process:
+            unfinished_folder(self.output, self.settings.to_dict(), self.resume)
+        state.wait_for_everyone()
+        before: Scores | None = None
+        if self.base is not None:
+            with self._timed("base"):
+                before = self._base(sets, self.base)
+            if after:
+                model = self._load(str(self.base))
+        elif after:
+            before = self._scores(self._evaluate(model, sets))
+        with self._timed("pruning"):
+            history = self._choose(model, sets)
+        if state.is_main_process:
+            self._note_seconds()
+        results = {}
+        for keep, output in outputs.items():
+            results[keep] = self._cut(model, keep, output, sets, before, history)
+        if state.is_main_process:
+            discard(self.work)
+        state.wait_for_everyone()
+        return results
+
+    def _cut(
+        self,
+        model: PreTrainedModel,
+        keep: float | int | None,
+        output: Path,
+        sets: dict[str, Dataset],
+        before: Scores | None,
+        history: SelectionHistory | None,
+    ) -> RunResult:
+        """Cut the model to K heads, check, measure and write it."""
+        state = PartialState()
+        several = len(self.pruner.counts) > 1
+        mask = self.pruner.mask(keep if several else None)
+        small = copy.deepcopy(model)
+        if not isinstance(self.pruner, Unpruned):
+            remove_heads(small, mask)
+        evaluations = self._evaluate(small, sets)
+        if isinstance(self.pruner, Unpruned):
+            before = self._scores(evaluations)
+        result = self._measure(model, small, mask, sets, evaluations, before)
+        if state.is_main_process:
+            self.progress.begin("writing")
+            if several and mask != self.pruner.mask():
+                history = None
+            settings = self.settings_of(keep)
+            outcome = Outcome(settings, self.pruner, mask, history, evaluations, result)
+            written = small if self.weights else None
+            write_outcome(output, outcome, written, self.processor, self.task.auto_class)
+        state.wait_for_everyone()
+        return result
+
+    def _note_seconds(self) -> None:
+        """Keep the time of a training that is over, for the results that a kill leaves undone."""
+        file = self.work / SECONDS
+        if file.is_file():
+            self.seconds = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            text = json.dumps(self.seconds) + "\n"
+            write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
+
+    def _what(self) -> str:
+        return self.method.name if self.method.post_hoc else "a warm start"
+
+    def _load(self, source: str) -> PreTrainedModel:
+        set_seed(self.settings.seed)  # of a fresh output layer
+        return self.task.load_model(source, self.processor)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[stage] = time.perf_counter() - started
+
+    def _base(self, sets: dict[str, Dataset], folder: Path) -> Scores:
+        return fine_tuned(
+            self.settings, self.source, self.task, self.processor, sets, folder, self.progress
+        )
+
+    def _choose(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> SelectionHistory | None:
+        common = (self.pruner, model, self.task, self.processor)
+        if isinstance(self.pruner, Unpruned) and self.base is not None:
+            return None  # the base model is the result
+        if self.method.needs == "scoring":
+            if self.ranking is not None:
+                rank_by(self.pruner, load_importances(self.ranking)[1])
+                return None
+            first = next(iter(sets))
+            choose_by_scoring(
+                self.settings, *common, {first: sets[first]}, self.work, self.progress
+            )
+            return None
+        return choose_while_training(self.settings, self.method, *common, self.work, self.progress)
+
+    def _evaluate(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> dict[str, Evaluation]:
+        arguments = training_arguments(
+            self.settings.training, self.task, self.work, 1.0, self.settings.seed, 1
+        )
+        trainer = make_trainer(arguments, model, self.task, self.processor, self.progress)
+        return evaluate(trainer, self.task, self.processor, sets, self.progress)
+
+    @staticmethod
+    def _scores(evaluations: dict[str, Evaluation]) -> Scores:
+        return {split: evaluation.metrics for split, evaluation in evaluations.items()}
+
+    def _measure(
+        self,
+        whole: PreTrainedModel,
+        small: PreTrainedModel,
+        mask: HeadMask,
+        sets: dict[str, Dataset],
+        evaluations: dict[str, Evaluation],
+        before: Scores | None,
+    ) -> RunResult:
+        self.progress.begin("comparing masked and cut")
+        whole.eval(), small.eval()
+        collator = self.task.collator(self.processor, whole)
+        first = next(iter(sets.values()))
+        batches = batches_of(first, self.settings.training.eval_batch_size, whole, collator)
+        difference = largest_difference(whole, small, mask, batches)
+        if not difference < TOLERANCE:
+            raise HeadcountError(
+                f"the cut model differs from the masked one by {difference:.1e}, expected less "
+                f"than {TOLERANCE:g}; nothing was written, please report this model"
+            )
+        self.progress.begin("measuring speed and size")
+        measured = measure(whole, small, batches, self.task.generates, self.speed)
+        kept, born = len(mask), len(find_heads(whole))
+        return RunResult(
+            method=self.method.name,
+            metric=self.task.metric,
+            greater_is_better=self.task.greater_is_better,
+            scores=self._scores(evaluations),
+            before=before,
+            signatures={
+                split: signature(
+                    self.pruner, (kept, born), self.task, split, self.settings.seed, len(data)
+                )
+                for split, data in sets.items()
+            },
+            heads=Sides(born, kept),
+            parameters=measured.parameters,
+            bytes=measured.bytes,
+            examples_per_second=measured.examples_per_second,
+            generated_per_second=measured.generated_per_second,
+            difference=difference,
+            seconds=self.seconds,
+            shared_by=self.shared_by,
+        )

@@ -1,0 +1,149 @@
+"""What a study compares: a method, or a variant of one that the study file names and declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from headcount.errors import HeadcountError
+from headcount.runs.methods import METHODS, find_method
+from headcount.runs.recipe import Recipe, fill
+from headcount.runs.settings import RunSettings, TrainingSettings
+
+UNPRUNED = "unpruned"
+OWN = "own"  # the count that a method finds
+_NAME = re.compile(r"\w[\w.+=-]*")  # it becomes a part of folder names
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of the things that a study compares.
+
+    Attributes:
+        name: in tables and figures: the method's, or one of the user's own.
+        method: behind it.
+        keep: numbers of heads; (None,) for the one that the method finds.
+        seeds: to run it with.
+        training: how it is trained.
+        one_run: one training is for every number of heads.
+        settings: of the method.
+    """
+
+    name: str
+    method: str
+    keep: tuple[float | int | None, ...]
+    seeds: tuple[int, ...]
+    training: TrainingSettings
+    one_run: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def runs(self, common: RunSettings, seed: int) -> dict[str, RunSettings]:
+        """Its runs with a seed by the names of their folders, most heads first.
+
+        Args:
+            common: what all entries of the study share.
+            seed: of the runs.
+        """
+        counts = tuple(keep for keep in self.keep if keep is not None)
+        run = replace(
+            common,
+            method=self.method,
+            seed=seed,
+            training=self.training,
+            settings=self.settings,
+            trained_for=counts if self.one_run else None,
+            variant=None if self.name == self.method else self.name,
+        )
+        none = "all" if self.method == UNPRUNED else OWN
+        return {
+            f"{self.name}-{none if keep is None else keep}-seed{seed}": replace(run, keep=keep)
+            for keep in self.keep
+        }
+
+
+@dataclass(frozen=True)
+class _Reserved:
+    """The keys below an entry that are not settings of its method."""
+
+    method: str | None = None
+    keep: tuple[float | int, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    one_run: bool = False
+
+
+RESERVED = tuple(asdict(_Reserved()))
+
+
+def read_entry(
+    name: str,
+    written: Mapping[str, Any],
+    keep: tuple[float | int, ...],
+    seeds: tuple[int, ...],
+    training: TrainingSettings,
+    recipe: Recipe,
+) -> Entry:
+    """Make an entry of what stands below its name in the study's settings.
+
+    Args:
+        name: of the entry.
+        written: what stands there.
+        keep: numbers of heads of the study.
+        seeds: of the study.
+        training: of the study.
+        recipe: tells the lines of mistakes.
+    """
+    at = ("settings", name)
+    reserved = {key: value for key, value in written.items() if key in RESERVED}
+    own_count = reserved.get("keep") == OWN
+    if own_count:
+        del reserved["keep"]
+    given = fill(_Reserved, recipe, reserved, at)
+    method = _method(name, given.method, recipe)
+    if method == UNPRUNED and "keep" in written:
+        raise recipe.error((*at, "keep"), f"{name} keeps all heads; remove its keep")
+    if given.one_run:
+        try:
+            find_method(method).refuse_many()
+        except HeadcountError as error:
+            raise recipe.error((*at, "one_run"), str(error)) from error
+        if own_count:
+            raise recipe.error((*at, "one_run"), f"one_run needs the keep of {name} in numbers")
+    everything = {**asdict(training), **given.training}
+    counts = keep if given.keep is None else given.keep
+    ordered: tuple[float | int | None, ...] = tuple(sorted(set(counts), reverse=True))
+    return Entry(
+        name=name,
+        method=method,
+        keep=(None,) if own_count or method == UNPRUNED or not ordered else ordered,
+        seeds=seeds if given.seeds is None else given.seeds,
+        training=fill(TrainingSettings, recipe, everything, (*at, "training")),
+        one_run=given.one_run,
+        settings={key: value for key, value in written.items() if key not in RESERVED},
+    )
+
+
+def _method(name: str, said: str | None, recipe: Recipe) -> str:
+    known = ", ".join(METHODS)
+    if said is None:
+        if name not in METHODS:
+            raise recipe.error(
+                ("settings", name) if ("settings", name) in recipe.lines else ("methods",),
+                f"there is no method {name}; known are {known}, and names of your own that have a "
+                "method: under settings",
+            )
+        return name
+    at = ("settings", name, "method")
+    if said not in METHODS:
+        raise recipe.error(at, f"there is no method {said}; known are {known}")
+    if name in METHODS and name != said:
+        raise recipe.error(
+            at, f"{name} is a method itself; give the variant of {said} another name"
+        )
+    if not _NAME.fullmatch(name):
+        raise recipe.error(
+            at[:2], f"{name!r} becomes a part of folder names; use letters, digits and . + = - _"
+        )
+    return said

@@ -1,0 +1,86 @@
+"""What a person sees of many runs: one bar that stays, and the stages of the current run."""
+
+from __future__ import annotations
+
+import time
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headcount.cli.show import Bars
+
+RUNS = ("unpruned-all-seed0", "joint-dsp-12-seed0", "[ste]-12-seed0")
+
+
+def screen(bars: Bars, out: StringIO) -> str:
+    """What stands on the terminal now: what was drawn after the last lines were erased."""
+    bars.live.refresh()
+    return out.getvalue().split("\x1b[2K")[-1]
+
+
+@pytest.fixture
+def out() -> StringIO:
+    return StringIO()
+
+
+@pytest.fixture
+def terminal(out: StringIO) -> Console:
+    return Console(force_terminal=True, color_system=None, file=out, width=100)
+
+
+def test_a_study_has_one_bar_and_the_stages_of_its_run(terminal: Console, out: StringIO) -> None:
+    with Bars(terminal) as bars:
+        for done, (name, left) in enumerate(zip(RUNS, (0, 20, 5), strict=True)):
+            bars.overall(done, len(RUNS), name)
+            bars.first = (0, time.monotonic() - 600)  # as if it had begun ten minutes ago
+            bars.begin(f"fine-tuning for {name}", 20)
+            bars.advance(5, "loss 0.3")
+            bars.begin(f"writing {name}")
+            seen = screen(bars, out)
+            assert f"{done}/3" in seen
+            assert f"fine-tuning for {name}" in seen and f"writing {name}" in seen
+            assert ("about" in seen, f"about {left} min left" in seen) == (done > 0, done > 0)
+            assert len(seen.splitlines()) == 3
+            assert not [other for other in RUNS if other != name and other in seen]
+    left = out.getvalue().split("\x1b[2K")[-1]
+    assert "3/3" in left
+    assert "writing" not in left
+
+
+def test_runs_that_end_elsewhere_move_the_bar(terminal: Console, out: StringIO) -> None:
+    with Bars(terminal) as bars:
+        bars.finished(1, 3, RUNS[0])
+        assert "1/3" in screen(bars, out)
+        bars.finished(2, 3, RUNS[1])
+        assert "2/3" in screen(bars, out) and RUNS[1] in screen(bars, out)
+
+
+def test_what_breaks_off_is_not_shown_as_done(terminal: Console, out: StringIO) -> None:
+    with pytest.raises(KeyboardInterrupt), Bars(terminal) as bars:
+        bars.overall(1, 3, RUNS[1])
+        raise KeyboardInterrupt
+    assert "1/3" in out.getvalue().split("\x1b[2K")[-1]
+
+
+def test_one_run_keeps_its_stages_on_the_screen(terminal: Console, out: StringIO) -> None:
+    with Bars(terminal) as bars:
+        bars.begin("fine-tuning", 20)
+        bars.begin("writing")
+    left = out.getvalue().split("\x1b[2K")[-1]
+    assert "fine-tuning" in left and "20/20" in left and "writing" in left
+    assert "runs" not in left
+
+
+def test_without_a_terminal_there_are_lines(out: StringIO) -> None:
+    with Bars(Console(file=out, width=100)) as bars:
+        for done, name in enumerate(RUNS):
+            bars.overall(done, len(RUNS), name)
+            bars.begin("fine-tuning", 20)
+            bars.advance(5)
+        bars.finished(3, 3, RUNS[2])
+    lines = out.getvalue().splitlines()
+    assert lines[:2] == [f"run 1 of 3: {RUNS[0]}", "fine-tuning …"]
+    assert lines[4].startswith(f"run 3 of 3: {RUNS[2]}, about ")  # however short
+    assert lines[-1] == f"3 of 3 runs done: {RUNS[2]}"
+    assert len(lines) == 7
