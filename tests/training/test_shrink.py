@@ -65,7 +65,7 @@ def test_a_cut_in_the_middle_changes_nothing_but_the_size(tmp_path: Path) -> Non
     pruned = whole.pruned_model()
     assert (logits(small.model) - logits(pruned)).abs().max() < 1e-5
     for name, value in small.pruned_model().state_dict().items():
-        if name.endswith("key.bias"):  # moves no output: its gradient is rounding, which Adam scales
+        if name.endswith("key.bias"):  # moves no output: Adam scales the rounding of its gradient
             continue
         torch.testing.assert_close(value, pruned.state_dict()[name], rtol=0, atol=1e-6, msg=name)
 

@@ -144,7 +144,7 @@ class JointDSP(Pruner):
         again; where it is negligible, the head gets no gradient any more, and will not return.
         """
         final = super().lasting(step, total_steps)
-        cooling = step < self.settings.annealing.steps(total_steps)
+        cooling = self.settings.annealing.progress(step, total_steps) < 1
         if final is not None or not self.settings.shed or cooling:
             return final
         heads = self.bound()

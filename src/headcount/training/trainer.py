@@ -100,6 +100,7 @@ class PruningTrainer(ShrinkingTrainer):
             self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(model)))
         else:
             self.pruner_step = None
+            pruner.zero_grad()  # the optimizer would go on with the last one
             self._gates.enter_context(frozen(model, pruner.freeze))
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
@@ -193,7 +194,9 @@ class PruningTrainer(ShrinkingTrainer):
         if not self._loss_known and num_items_in_batch is not None:
             self._learn_about_loss(model, inputs, num_items_in_batch)
         step = self.pruner_step
-        if step is not None:
+        if step is None:
+            self.pruner.begin_step(self.state.global_step, self.state.max_steps)  # for the logs
+        else:
             step.begin(self.state.global_step, self.state.max_steps)
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch, **kwargs)
         if step is not None and self.accelerator.sync_gradients:
