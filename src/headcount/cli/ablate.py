@@ -24,6 +24,8 @@ ablate = typer.Typer(
     rich_markup_mode="rich",
 )
 
+_MOST_ROWS, _MOST_COLUMNS = 60, 8  # of a table that a terminal shows well
+
 Output = Annotated[Path, typer.Option(help="Folder for the result; must not exist.")]
 Alpha = Annotated[float, typer.Option(help="Level of the tests.", min=0.0, max=1.0)]
 Step = Annotated[float, typer.Option(help="Share of the heads closed between two points.")]
@@ -249,14 +251,19 @@ def checkpoints(
 def _refuse_existing(output: Path) -> None:
     """Before hours of work, not after."""
     if output.exists():
-        raise HeadcountError(f"{output} exists already; give a new folder")
+        raise HeadcountError(f"{output} exists already; give a new folder for the output")
 
 
 def _tell(console: Console, found: Analysis, output: Path, as_json: bool) -> None:
     from headcount.analysis.store import FILE, save_analysis
 
     save_analysis(found, output)
-    show_analysis(console, found, output)
+    rows, columns = found.table().shape
+    if rows <= _MOST_ROWS and columns <= _MOST_COLUMNS:
+        show_analysis(console, found, output)
+    else:
+        for line in (found.title, found.note, f"table, figures and data are in {output}"):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
     if as_json:
         content = json.loads((output / FILE).read_text(encoding="utf-8"))
         print(json.dumps(content["result"], indent=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -61,9 +62,7 @@ class BatchSubject(Subject):
         for batch in self._batches[split]:
             counted = batch["labels"] != -100
             gold += batch["labels"][counted].tolist()
-            taken = self._passes.run(
-                batch, masks, lambda logits, where=counted: logits.argmax(-1)[where]
-            )
+            taken = self._passes.run(batch, masks, partial(_said, where=counted))
             for given, part in zip(answers, taken, strict=True):
                 given += part.tolist()
         return [Evaluation({"accuracy": accuracy(row, gold)}, row, gold) for row in answers]
@@ -82,3 +81,7 @@ class BatchSubject(Subject):
             for start, name in enumerate(("first", "second"))
         }
         return BatchSubject(self.model, halves, self._training, self.name, self.progress)
+
+
+def _said(logits: Tensor, where: Tensor) -> Tensor:
+    return logits.argmax(-1)[where]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ALPHA = 0.01  # Michel et al. underline what is below
+_NAMED = 5  # heads that the note names
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,13 @@ class AblateOne(Analysis):
     @property
     def note(self) -> str:
         low, high = self.significant(), self.significant(corrected=True)
-        best = [e for e in self.ranked() if e in low]
-        named = ", ".join(f"{e.name} ({_signed(self, e.change)})" for e in best[:8])
-        more = f" and {len(best) - 8} more" if len(best) > 8 else ""
+        named = ", ".join(f"{e.name} ({_signed(self, e.change)})" for e in self.ranked()[:_NAMED])
         return (
             f"Change of {axis_label(self.metric)} when one head is closed, from "
             f"{shown(self.metric, self.whole)} of the unpruned model on {self.examples} examples. "
             f"Of {len(self.effects)} paired tests, {len(low)} are below {self.alpha:g}, where "
             f"chance alone gives about {len(self.effects) * self.alpha:.1f}; {len(high)} are after "
-            f"Holm's correction." + (f" They are {named}{more}." if best else "")
+            f"Holm's correction. The heads whose loss costs most are {named}."
         )
 
     def significant(self, corrected: bool = False) -> list[Effect]:

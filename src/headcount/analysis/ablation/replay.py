@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -128,9 +129,8 @@ class MaskedPasses:
         copies, size = len(gates), batch_size(batch)
         answers: dict[str, list[Any]] = {}
         for call in plan.calls[block]:
-            grows = iter(plan.grows[call.key])
-            answer = each_leaf(recorded[call.key], lambda v, g=grows: _tiled(v, g, copies))
-            answers.setdefault(call.path, []).append(answer)
+            tile = partial(_tiled, grows=iter(plan.grows[call.key]), copies=copies)
+            answers.setdefault(call.path, []).append(each_leaf(recorded[call.key], tile))
         rows = gates.repeat_interleave(size, dim=0) if plan.stacks else gates[0]
         with ExitStack() as stack:
             for path, given in answers.items():
@@ -139,7 +139,7 @@ class MaskedPasses:
                 if (values != 1).any():
                     of = self.heads.blocks[place]
                     projection = self.model.get_submodule(projection_path(of))
-                    hook = GateHook(lambda v=values: v, 0, of.num_heads, of)
+                    hook = GateHook(partial(torch.as_tensor, values), 0, of.num_heads, of)
                     stack.enter_context(projection.register_forward_pre_hook(hook))
             return self._logits(tiled(batch, copies))
 
@@ -149,20 +149,20 @@ class MaskedPasses:
         return logits
 
     def _by_block(self, gates: Tensor) -> tuple[Tensor, ...]:
-        return gates.split([block.num_heads for block in self.heads.blocks], dim=-1)
+        sizes = [block.num_heads for block in self.heads.blocks]
+        return tuple(torch.split(gates, sizes, dim=-1))
 
     def _proved(self, probe: Batch) -> Plan:
         """The plan that shares most among those that give what masking gives."""
         none = Plan((0,) * len(self.heads.blocks), ((),) * len(self.heads.blocks), {})
-        one_by_one = Plan(none.starts, none.calls, {}, stacks=False)
-        for make in (lambda: self._plan(probe), lambda: none):
+        for shares in (True, False):
             try:
-                plan = make()
+                plan = self._plan(probe) if shares else none
                 if self._is_right(plan, probe):
                     return plan
             except (HeadcountError, RuntimeError, ValueError, TypeError, KeyError):
                 continue  # a model of another make, which is run as a whole
-        return one_by_one
+        return replace(none, stacks=False)
 
     def _plan(self, probe: Batch) -> Plan:
         calls = trace(self.model, self.heads, probe)

@@ -68,8 +68,9 @@ class Subject(ABC):
 
     def p_value(self, split: str, whole: Evaluation, other: Evaluation) -> float:
         """Of the two-sided paired test over the examples that fits the metric."""
-        sides = [[_as_predictions(side)] for side in (whole, other)]
-        return compare(self.metric, *sides, self._signature(split), self._positive()).p_value
+        first, second = [_as_predictions(whole)], [_as_predictions(other)]
+        signature, positive = self._signature(split), self._positive()
+        return compare(self.metric, first, second, signature, positive).p_value
 
     def without(self, indices: Sequence[int]) -> HeadMask:
         """All heads but these."""

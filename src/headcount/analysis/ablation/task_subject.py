@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,8 @@ class TaskSubject(Subject):
         rows: list[list[Any]] = [[] for _ in masks]
         self.progress.begin(f"{len(masks)} masks on {split}", len(batches))
         for batch in Told(batches, self.progress):
-            labels = batch["labels"]
-            taken = self._passes.run(
-                _inputs(batch), masks, lambda logits, gold=labels: self.of.reduce(logits, gold)
-            )
+            reduce = partial(self.of.reduce, labels=batch["labels"])
+            taken = self._passes.run(_inputs(batch), masks, reduce)
             for made, part in zip(rows, taken, strict=True):
                 made.append(part.cpu())
         gold = _joined([batch["labels"].cpu() for batch in batches])
@@ -120,7 +119,7 @@ class TaskSubject(Subject):
         return halves
 
     def _generated(self, split: str, masks: Sequence[HeadMask]) -> list[Evaluation]:
-        found = []
+        found: list[Evaluation] = []
         with tempfile.TemporaryDirectory() as scratch:
             arguments = self._arguments(scratch)
             trainer = make_trainer(arguments, self.model, self.of, self.processor, Silent())
