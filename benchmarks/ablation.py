@@ -1,8 +1,9 @@
 """Time of closing each head of a BERT-base alone: shared passes beside one evaluation per head.
 
 The other side is what `Ablation.fit` does with a metric: a mask and a `Trainer.predict` per head.
-Both sides see the same batches and close the same heads, in turns, and must give the same logits.
-Lengths are like those of MNLI. By default some heads of each layer and few examples, for a few
+Both sides see the same examples and close the same heads, in turns, and must give the same logits;
+the shared passes take fewer examples and more masks at a time, in as many rows. Lengths are like
+those of MNLI. By default some heads of each layer and few examples, for a few
 minutes on two cores; `--heads 12 --examples 640` is the whole of it.
 """
 
@@ -18,7 +19,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import headcount as hc
-from headcount.analysis.ablation.replay import MaskedPasses
+from headcount.analysis.ablation.replay import MaskedPasses, small_batch
 
 MEAN, DEVIATION, SHORTEST = 40, 15, 12  # tokens of a pair
 
@@ -46,8 +47,8 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--examples", type=int, default=32)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--examples", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--heads", type=int, default=4, help="of each layer, up to 12")
     chosen = parser.parse_args()
     torch.manual_seed(0)
@@ -56,7 +57,7 @@ def main() -> None:
     everything = hc.HeadMask.all(heads)
     closed = [i for block in heads.blocks for i in block.indices[: chosen.heads]]
     masks = [everything - hc.HeadMask.from_indices(heads, [i]) for i in closed]
-    data = examples(chosen.examples)
+    data, size = examples(chosen.examples), small_batch(heads, chosen.batch_size)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     wall, cpu, worst = [0.0, 0.0], [0.0, 0.0], 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -66,7 +67,7 @@ def main() -> None:
         )  # fmt: skip
         trainer = Trainer(model, arguments, data_collator=collate)
         began = time.perf_counter(), time.process_time()
-        batch = _inputs(collate(data[: chosen.batch_size]))
+        batch = _inputs(collate(data[-size:]))
         passes = MaskedPasses(model, batch, chosen.batch_size)
         print(f"proving the shared passes: {time.perf_counter() - began[0]:.1f} s, once")
         wall[1], cpu[1] = time.perf_counter() - began[0], time.process_time() - began[1]
@@ -80,7 +81,11 @@ def main() -> None:
             wall[0] += time.perf_counter() - began[0]
             cpu[0] += time.process_time() - began[1]
             began = time.perf_counter(), time.process_time()
-            found = passes.run(_inputs(collate(some)), masks, torch.clone)
+            parts = [
+                passes.run(_inputs(collate(some[i : i + size])), masks, torch.clone)
+                for i in range(0, len(some), size)
+            ]
+            found = [torch.cat(part) for part in zip(*parts, strict=True)]
             wall[1] += time.perf_counter() - began[0]
             cpu[1] += time.process_time() - began[1]
             for a, b in zip(expected, found, strict=True):

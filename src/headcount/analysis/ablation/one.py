@@ -83,13 +83,13 @@ class AblateOne(Analysis):
     @property
     def note(self) -> str:
         low, high = self.significant(), self.significant(corrected=True)
-        named = ", ".join(f"{e.name} ({_signed(self, e.change)})" for e in self.ranked()[:_NAMED])
+        named = ", ".join(f"{e.name} ({_signed(self, e.change)})" for e in self.dearest(_NAMED))
         return (
             f"Change of {axis_label(self.metric)} when one head is closed, from "
             f"{shown(self.metric, self.whole)} of the unpruned model on {self.examples} examples. "
             f"Of {len(self.effects)} paired tests, {len(low)} are below {self.alpha:g}, where "
             f"chance alone gives about {len(self.effects) * self.alpha:.1f}; {len(high)} are after "
-            f"Holm's correction. The heads whose loss costs most are {named}."
+            f"Holm's correction. The heads whose loss costs most: {named or 'none costs anything'}."
         )
 
     def significant(self, corrected: bool = False) -> list[Effect]:
@@ -102,6 +102,11 @@ class AblateOne(Analysis):
         """The heads by what their absence costs, the dearest first."""
         sign = 1.0 if self.greater_is_better else -1.0
         return sorted(self.effects, key=lambda e: sign * e.change)
+
+    def dearest(self, number: int) -> list[Effect]:
+        """The first of `ranked`, as far as their absence costs anything."""
+        sign = 1.0 if self.greater_is_better else -1.0
+        return [e for e in self.ranked()[:number] if sign * e.change < 0]
 
     def blocks(self) -> dict[str, list[Effect]]:
         """The heads of each block."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import EvalPrediction
 from transformers.trainer_pt_utils import nested_concat, nested_numpify
 
-from headcount.analysis.ablation.replay import ROWS, MaskedPasses
+from headcount.analysis.ablation.replay import MaskedPasses, small_batch
 from headcount.analysis.ablation.subject import Subject, refuse_few
 from headcount.analysis.ablation.trace import Batch
 from headcount.errors import HeadcountError
@@ -70,28 +70,28 @@ class TaskSubject(Subject):
         """By shared passes; where text is generated, one whole evaluation per mask."""
         if self.of.generates:
             return self._generated(split, masks)
-        size = self.settings.training.eval_batch_size
+        rows = self.settings.training.eval_batch_size
         collator = self.of.collator(self.processor, self.model)
+        size = small_batch(self.heads, rows)
         batches = batches_of(self._data[split], size, self.model, collator)
         if self._passes is None:
-            self._passes = MaskedPasses(self.model, _inputs(batches[0]), max(size, ROWS))
-        rows: list[list[Any]] = [[] for _ in masks]
+            self._passes = MaskedPasses(self.model, _inputs(batches[-1]), rows)
+        outputs: list[list[Any]] = [[] for _ in masks]
         self.progress.begin(f"{len(masks)} masks on {split}", len(batches))
         for batch in Told(batches, self.progress):
             reduce = partial(self.of.reduce, labels=batch["labels"])
             taken = self._passes.run(_inputs(batch), masks, reduce)
-            for made, part in zip(rows, taken, strict=True):
+            for made, part in zip(outputs, taken, strict=True):
                 made.append(part.cpu())
         gold = _joined([batch["labels"].cpu() for batch in batches])
-        outputs = [EvalPrediction(_joined(made), gold) for made in rows]
-        return [
-            Evaluation(
-                self.of.scores(output, self.processor, split),
-                self.of.predictions(output, self.processor, split),
-                self.of.gold(output, split),
-            )
-            for output in outputs
-        ]
+        return [self._evaluation(EvalPrediction(_joined(made), gold), split) for made in outputs]
+
+    def _evaluation(self, output: EvalPrediction, split: str) -> Evaluation:
+        return Evaluation(
+            self.of.scores(output, self.processor, split),
+            self.of.predictions(output, self.processor, split),
+            self.of.gold(output, split),
+        )
 
     def importance(self) -> Tensor:
         """On the sample of the training data."""

@@ -48,11 +48,11 @@ class AblateTransfer(Analysis):
 
     @property
     def note(self) -> str:
-        tops = [found.ranked()[:NAMED] for found in (self.first, self.second)]
+        tops = [found.dearest(NAMED) for found in (self.first, self.second)]
         names = [[effect.name for effect in top] for top in tops]
         both = [name for name in names[0] if name in names[1]]
         listed = "; ".join(
-            f"on {found.split} {', '.join(some)}"
+            f"on {found.split} {', '.join(some) or 'none'}"
             for found, some in zip((self.first, self.second), names, strict=True)
         )
         return (
@@ -65,7 +65,7 @@ class AblateTransfer(Analysis):
     def top(self) -> list[tuple[Effect, Effect]]:
         """The heads that are among the most important on either set."""
         pairs = {e.name: (e, o) for e, o in zip(*self._effects(), strict=True)}
-        names = [e.name for f in (self.first, self.second) for e in f.ranked()[:NAMED]]
+        names = [e.name for f in (self.first, self.second) for e in f.dearest(NAMED)]
         return [pairs[name] for name in dict.fromkeys(names)]
 
     def _effects(self) -> tuple[tuple[Effect, ...], tuple[Effect, ...]]:
