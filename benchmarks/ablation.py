@@ -21,16 +21,16 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 import headcount as hc
 from headcount.analysis.ablation.replay import MaskedPasses, small_batch
 
-MEAN, DEVIATION, SHORTEST = 40, 15, 12  # tokens of a pair
+MEAN, SHORTEST, LONGEST = 40, 12, 128  # tokens of a pair
 
 
-def examples(number: int) -> list[dict[str, Any]]:
+def examples(number: int, deviation: float) -> list[dict[str, Any]]:
     """Longest first, as the tasks sort them."""
     generator = np.random.default_rng(0)
-    lengths = sorted(generator.normal(MEAN, DEVIATION, number).clip(SHORTEST, 128), reverse=True)
+    lengths = sorted(generator.normal(MEAN, deviation, number).clip(SHORTEST, LONGEST))
     return [
         {"input_ids": generator.integers(1000, 30000, int(length)).tolist(), "labels": 0}
-        for length in lengths
+        for length in reversed(lengths)
     ]
 
 
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--heads", type=int, default=4, help="of each layer, up to 12")
+    parser.add_argument("--deviation", type=float, default=15.0, help="of the lengths, in tokens")
     chosen = parser.parse_args()
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(num_labels=3)).eval()
@@ -57,7 +58,7 @@ def main() -> None:
     everything = hc.HeadMask.all(heads)
     closed = [i for block in heads.blocks for i in block.indices[: chosen.heads]]
     masks = [everything - hc.HeadMask.from_indices(heads, [i]) for i in closed]
-    data, size = examples(chosen.examples), small_batch(heads, chosen.batch_size)
+    data, size = examples(chosen.examples, chosen.deviation), small_batch(heads, chosen.batch_size)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     wall, cpu, worst = [0.0, 0.0], [0.0, 0.0], 0.0
     with tempfile.TemporaryDirectory() as folder:
@@ -90,10 +91,10 @@ def main() -> None:
             cpu[1] += time.process_time() - began[1]
             for a, b in zip(expected, found, strict=True):
                 worst = max(worst, float(np.abs(np.asarray(a) - b.numpy()).max()))
-            print(f"  {start + len(some)} examples: {wall[0] / wall[1]:.2f} ×", flush=True)
+            ratios = f"{wall[0] / wall[1]:.2f}, of processor time {cpu[0] / cpu[1]:.2f}"
+            print(f"  after {start + len(some)} examples: ratio {ratios}", flush=True)
     print(f"{len(masks)} heads closed alone, {len(data)} examples, batches of {chosen.batch_size}")
     print(f"one evaluation per head {wall[0]:.1f} s, shared passes {wall[1]:.1f} s")
-    print(f"ratio {wall[0] / wall[1]:.2f}, of processor time {cpu[0] / cpu[1]:.2f}")
     print(f"largest difference of a logit {worst:.1e}")
 
 

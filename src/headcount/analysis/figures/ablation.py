@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headcount.report.figures.style import GREY, axis_label, dress, new_figure, unit
+from headcount.report.figures.style import GREY, axis_label, dress, legend, new_figure, unit
 
 if TYPE_CHECKING:
     from headcount.analysis.ablation.all_but_one import AblateAllButOne
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headcount.analysis.ablation.transfer import AblateTransfer
 
 _BLUE, _RED = "#0072b2", "#d55e00"
+_NAMED = 6  # heads
 _MOST_WRITTEN = 16  # heads per block, beyond which numbers in the cells would not be legible
 
 
@@ -89,6 +90,8 @@ def draw_all_but_one(found: AblateAllButOne) -> Figure:
     axes.hlines(places, 0, changes, color="#bbbbbb", linewidth=2)
     for low, label in ((True, f"p < {found.alpha:g}"), (False, "not significant")):
         chosen = [i for i in places if (found.blocks[i].p_value < found.alpha) == low]
+        if not chosen:
+            continue
         axes.scatter(
             [changes[i] for i in chosen], chosen, s=34, zorder=3, label=label,
             color=_RED if low else "white", edgecolors=_RED if low else _BLUE, linewidths=1.5,
@@ -114,22 +117,34 @@ def draw_transfer(found: AblateTransfer) -> Figure:
     axes = figure.subplots()
     axes.axvline(scale * one.whole, color=GREY, linestyle="--", linewidth=1)
     axes.axhline(scale * two.whole, color=GREY, linestyle="--", linewidth=1)
-    x, y = ([scale * e.value for e in side.effects] for side in (one, two))
-    axes.scatter(x, y, s=20, color=_BLUE, alpha=0.6, edgecolors="none")
+    places: dict[tuple[float, float], int] = {}
+    for a, b in zip(one.effects, two.effects, strict=True):
+        place = (scale * a.value, scale * b.value)
+        places[place] = places.get(place, 0) + 1
+    # Small sets have few values of a metric, so that many heads lie on one point.
+    sizes = [18 * count for count in places.values()]
+    x, y = zip(*places, strict=True)
+    axes.scatter(
+        x, y, s=sizes, color=_BLUE, alpha=0.6, edgecolors="none", label="heads, as many as the area"
+    )
     axes.scatter(
         [scale * one.whole], [scale * two.whole], marker="*", s=130, color=_RED, zorder=4,
         label="unpruned",
     )  # fmt: skip
-    for a, b in found.top()[:6]:
+    names: dict[tuple[float, float], list[str]] = {}
+    for a, b in found.top()[:_NAMED]:
+        names.setdefault((scale * a.value, scale * b.value), []).append(a.name)
+    for place, some in names.items():
         axes.annotate(
-            a.name, (scale * a.value, scale * b.value), xytext=(4, 3), textcoords="offset points",
-            fontsize=8,
+            "\n".join(some), place, xytext=(5, -4), textcoords="offset points", fontsize=8,
+            va="top",
         )  # fmt: skip
     axes.margins(0.12)
     metric = axis_label(one.metric)
-    title = f"{one.model}: without one head, r = {found.pearson:.2f}"
+    r = f"{found.pearson:.2f}".replace("-", "−")
+    title = f"{one.model}: without one of {len(one.effects)} heads, r = {r}"
     dress(axes, title, f"{metric}, {one.split}", f"{metric}, {two.split}")
-    axes.legend(fontsize=8.5, frameon=False, loc="best")
+    legend(figure, axes)
     return figure
 
 
