@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,8 +109,7 @@ class TaskSubject(Subject):
                 f"there is one evaluation set, {split}, but heads are chosen on one and reported "
                 "on another; name two with --evaluate"
             )
-        halves = TaskSubject.__new__(TaskSubject)
-        vars(halves).update(vars(self))
+        halves = copy(self)
         halves._data = {
             f"{split}, {name} half": data.select(range(start, len(data), 2))
             for start, name in enumerate(("first", "second"))

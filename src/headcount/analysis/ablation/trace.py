@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.heads.blocks import HeadMap
+from headcount.heads.blocks import AttentionBlock, HeadMap
 
 Batch = Mapping[str, Any]
 Key = tuple[str, int]  # a module's path, and which of its calls
@@ -72,7 +72,7 @@ def trace(model: nn.Module, heads: HeadMap, inputs: Batch) -> list[Call]:
     return calls
 
 
-def projection_path(block: Any) -> str:
+def projection_path(block: AttentionBlock) -> str:
     """Where a block's output projection is in the model."""
     return ".".join(part for part in (block.path, block.anatomy.output) if part)
 
