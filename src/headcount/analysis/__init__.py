@@ -1,19 +1,37 @@
 """What heads do and which matter: the papers' analyses on one's own model and data."""
 
+from headcount.analysis.ablation import (
+    ABLATIONS,
+    BatchSubject,
+    TaskSubject,
+    ablate_all_but_one,
+    ablate_checkpoints,
+    ablate_greedy,
+    ablate_one,
+    ablate_transfer,
+)
 from headcount.analysis.agreement import Agreement, agreement
 from headcount.analysis.base import Analysis
 from headcount.analysis.roles import Roles, RolesOverKeep, find_roles, roles_over_keep
 from headcount.analysis.store import load_analysis, save_analysis
 
 # Every kind of analysis by its name in files.
-KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in (Agreement, Roles, RolesOverKeep)}
+_ALL = (Agreement, Roles, RolesOverKeep, *ABLATIONS)
+KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in _ALL}
 
 __all__ = [
     "KINDS",
     "Agreement",
     "Analysis",
+    "BatchSubject",
     "Roles",
     "RolesOverKeep",
+    "TaskSubject",
+    "ablate_all_but_one",
+    "ablate_checkpoints",
+    "ablate_greedy",
+    "ablate_one",
+    "ablate_transfer",
     "agreement",
     "find_roles",
     "load_analysis",

@@ -9,6 +9,7 @@ from rich.console import Console
 from transformers.utils import logging as transformers_logging
 
 from headcount import __version__
+from headcount.cli.ablate import ablate
 from headcount.cli.agreement import agreement
 from headcount.cli.compare import compare
 from headcount.cli.demo import demo
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 for command in (prune, evaluate, score, compare, report, agreement, roles, heads, remove, demo):
     app.command()(command)
+app.add_typer(ablate)
 
 
 def _show_version(wanted: bool) -> None:

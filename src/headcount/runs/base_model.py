@@ -16,7 +16,12 @@ from headcount.runs.evaluate import evaluate
 from headcount.runs.progress import Progress
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
-from headcount.runs.unfinished import UNFINISHED, discard, unfinished_folder
+from headcount.runs.unfinished import (
+    UNFINISHED,
+    discard,
+    first_change,
+    unfinished_folder,
+)
 from headcount.tasks.base import Processor, Task
 from headcount.tasks.registry import make_task
 
@@ -106,12 +111,13 @@ def _kept(folder: Path, wanted: dict[str, Any]) -> Scores:
         raise HeadcountError(
             f"{folder} is not a base model that headcount fine-tuned: {error}; give another folder"
         ) from error
-    for key, value in wanted.items():
-        if begun.get(key) != value:
-            raise HeadcountError(
-                f"the base model in {folder} was fine-tuned with {key} {begun.get(key)}, but this "
-                f"run has {value}; give another folder for its base model"
-            )
+    changed = first_change(begun, wanted)
+    if changed is not None:
+        key, before, after = changed
+        raise HeadcountError(
+            f"the base model in {folder} was fine-tuned with {key} {before}, but this run has "
+            f"{after}; give another folder for its base model"
+        )
     return scores
 
 

@@ -53,7 +53,7 @@ def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:
         raise HeadcountError(
             f"{folder} is in the way: it has no readable {_SETTINGS}; delete it to begin anew"
         ) from error
-    changed = _first_change(begun, json.loads(json.dumps(settings)))
+    changed = first_change(begun, json.loads(json.dumps(settings)))
     if changed is not None:
         key, before, after = changed
         raise HeadcountError(
@@ -62,14 +62,19 @@ def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:
         )
 
 
-def _first_change(begun: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
+def first_change(begun: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first setting that differs, with its old and its new value.
+
+    A setting that was not known then is as good as None, which leaves everything as it was.
+    """
     for key in sorted({*begun, *now}):
         before, after = begun.get(key), now.get(key)
-        if before == after:
-            continue
         if isinstance(before, dict) and isinstance(after, dict):
-            return _first_change(before, after)
-        return key, before, after
+            inside = first_change(before, after)
+            if inside is not None:
+                return inside
+        elif before != after:
+            return key, before, after
     return None
 
 

@@ -20,7 +20,7 @@ from headcount.runs.prune import prune, prune_many
 from headcount.runs.rank import rank_heads
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.settings import RunSettings
-from headcount.runs.unfinished import refuse_other_settings
+from headcount.runs.unfinished import first_change, refuse_other_settings
 from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import write_results
 from headcount.training.history import write_whole
@@ -78,13 +78,14 @@ def open_study(study: StudySettings, folder: Path) -> Places:
             raise HeadcountError(f"{folder} exists already and is no study; give another folder")
     elif folder.exists():
         begun = json.loads(known.read_text(encoding="utf-8"))
-        changed = [key for key in settings if begun.get(key) != settings[key]]
         # More methods, numbers or seeds only add runs.
-        fixed = [key for key in changed if key not in ("methods", "keep", "seeds", "settings")]
-        if fixed:
+        may_grow = dict.fromkeys(("methods", "keep", "seeds", "settings"))
+        changed = first_change({**begun, **may_grow}, {**settings, **may_grow})
+        if changed is not None:
+            key, before, after = changed
             raise HeadcountError(
-                f"{folder} was begun with {fixed[0]} {begun.get(fixed[0])}, but now it is "
-                f"{settings[fixed[0]]}; give the same settings to go on, or another folder"
+                f"{folder} was begun with {key} {before}, but now it is {after}; give the same "
+                "settings to go on, or another folder"
             )
         for name, run in study.runs().items():
             if Places(folder).has(name):

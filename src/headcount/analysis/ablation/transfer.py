@@ -1,0 +1,129 @@
+"""Are the same heads important on other data? (Michel et al. 2019, Section 3.4, Fig. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from scipy.stats import pearsonr
+
+from headcount.analysis.ablation.one import ALPHA, AblateOne, Effect, ablate_one, chosen_set
+from headcount.analysis.ablation.subject import Subject
+from headcount.analysis.ablation.task_subject import subject_of
+from headcount.analysis.base import Analysis
+from headcount.errors import HeadcountError
+from headcount.report.figures.style import unit
+from headcount.runs.settings import RunSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+NAMED = 5  # heads that are named
+
+
+@dataclass(frozen=True)
+class AblateTransfer(Analysis):
+    """Every head closed alone, on two evaluation sets.
+
+    Attributes:
+        first: on one set.
+        second: on the other.
+        pearson: correlation of the changes over the heads.
+        p_value: that there is none.
+    """
+
+    kind: ClassVar[str] = "ablate-transfer"
+
+    first: AblateOne
+    second: AblateOne
+    pearson: float
+    p_value: float
+
+    @property
+    def title(self) -> str:
+        one, two = self.first, self.second
+        return f"{one.model}: {one.metric} without each head, {one.split} and {two.split}"
+
+    @property
+    def note(self) -> str:
+        tops = [found.dearest(NAMED) for found in (self.first, self.second)]
+        names = [[effect.name for effect in top] for top in tops]
+        both = [name for name in names[0] if name in names[1]]
+        listed = "; ".join(
+            f"on {found.split} {', '.join(some) or 'none'}"
+            for found, some in zip((self.first, self.second), names, strict=True)
+        )
+        return (
+            f"Pearson's r of the changes on both sets over {len(self.first.effects)} heads is "
+            f"{self.pearson:.2f} (p = {self.p_value:.2g}); {self.first.examples} and "
+            f"{self.second.examples} examples. The heads whose loss costs most are {listed}; "
+            + (f"in both: {', '.join(both)}." if both else "none is in both lists.")
+        )
+
+    def top(self) -> list[tuple[Effect, Effect]]:
+        """The heads that are among the most important on either set."""
+        pairs = {e.name: (e, o) for e, o in zip(*self._effects(), strict=True)}
+        names = [e.name for f in (self.first, self.second) for e in f.dearest(NAMED)]
+        return [pairs[name] for name in dict.fromkeys(names)]
+
+    def _effects(self) -> tuple[tuple[Effect, ...], tuple[Effect, ...]]:
+        return self.first.effects, self.second.effects
+
+    def table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        one, two = self.first, self.second
+        scale = unit(one.metric)
+        return pd.DataFrame(
+            {
+                "head": [e.name for e in one.effects],
+                f"change, {one.split}": [scale * e.change for e in one.effects],
+                f"change, {two.split}": [scale * e.change for e in two.effects],
+                f"p, {one.split}": [e.p_value for e in one.effects],
+                f"p, {two.split}": [e.p_value for e in two.effects],
+            }
+        )
+
+    def figures(self) -> Mapping[str, Figure]:
+        from headcount.analysis.figures.ablation import draw_transfer
+
+        return {"transfer": draw_transfer(self)}
+
+
+def ablate_transfer(
+    given: Subject | RunSettings,
+    other: Subject | RunSettings | None = None,
+    alpha: float = ALPHA,
+) -> AblateTransfer:
+    """Close each head alone on two evaluation sets, and correlate what it costs.
+
+    Args:
+        given: a model with evaluation sets, or the settings of a run with a fine-tuned one.
+        other: the same model on other data with the same labels, of which the first set is taken;
+            None for the second set of `given`.
+        alpha: level of the tests.
+    """
+    subject = subject_of(given)
+    second = subject if other is None else subject_of(other)
+    if other is None and len(subject.sets) < 2:
+        raise HeadcountError(
+            f"there is one evaluation set, {subject.sets[0]}, but two are compared; name another "
+            "with --evaluate, or other data with --other-data"
+        )
+    if second.heads.layout != subject.heads.layout or second.metric != subject.metric:
+        raise HeadcountError(
+            f"{subject.name} is measured by {subject.metric} and {second.name} by {second.metric}, "
+            "or they have other heads; compare one model by one metric"
+        )
+    one = ablate_one(subject, alpha=alpha)
+    two = ablate_one(second, chosen_set(second, None, 1 if other is None else 0), alpha)
+    changes = [[e.change for e in found.effects] for found in (one, two)]
+    if any(len(set(row)) < 2 for row in changes):
+        raise HeadcountError(
+            "on one of the sets no head makes a difference, so there is nothing to correlate; "
+            "evaluate more examples"
+        )
+    found = pearsonr(*changes)
+    return AblateTransfer(one, two, float(found.statistic), float(found.pvalue))
