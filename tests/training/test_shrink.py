@@ -30,7 +30,7 @@ from tests.training.test_trainer import (
 )
 
 HALF = 0.5
-QUICK = DSPSettings(Annealing(1.0, 0.01, HALF))
+QUICK = DSPSettings(Annealing(1.0, 0.01, STEPS // 2))
 
 
 class DecidedButWhole(JointDSP):

@@ -31,7 +31,7 @@ class DSPSettings:
     a short training the choice is made by drift before the temperature has fallen.
 
     Attributes:
-        annealing: the course of the temperature.
+        annealing: the course of the temperature; with `commit_at`, within the time until then.
         learning_rate: of w, in an optimizer of Adam's kind.
         spread: w starts uniformly between minus and plus this.
         scale: standard deviation of the logits at the start and at the end of the cooldown,
@@ -108,10 +108,15 @@ class JointDSP(Pruner):
     def begin_step(self, step: int, total_steps: int) -> None:
         """Set the temperature, and draw this step's noise and K."""
         annealing = self.settings.annealing
-        self.temperature = annealing.temperature(step, total_steps)
-        self.progress = annealing.progress(step, total_steps)
+        choosing = self._choosing(total_steps)
+        self.temperature = annealing.temperature(step, choosing)
+        self.progress = annealing.progress(step, choosing)
         self.noise = gumbel_noise(len(self.w), self.seed, step)
         self.step_count = drawn_count(self.counts, self.seed, step)
+
+    def _choosing(self, total_steps: int) -> int:
+        """Steps in which the choice is made; the cooldown is a share of them."""
+        return total_steps if self.commit_at is None else round(self.commit_at * total_steps)
 
     def logits(self) -> Tensor:
         """The log-importances: w, or w brought to the scale of this stage."""
@@ -144,7 +149,7 @@ class JointDSP(Pruner):
         again; where it is negligible, the head gets no gradient any more, and will not return.
         """
         final = super().lasting(step, total_steps)
-        cooling = self.settings.annealing.progress(step, total_steps) < 1
+        cooling = self.settings.annealing.progress(step, self._choosing(total_steps)) < 1
         if final is not None or not self.settings.shed or cooling:
             return final
         heads = self.bound()

@@ -39,7 +39,9 @@ def choose_while_training(
     folder: Path,
     progress: Progress,
 ) -> SelectionHistory:
-    """Train the model with the pruner's gates, or the gates alone; the model has all heads after.
+    """Train the model with the pruner's gates, or the gates alone.
+
+    The model has all heads after that, or fewer if the pruner lets heads go while it trains.
 
     Args:
         settings: of the run.

@@ -34,7 +34,7 @@ _ANNEALED = "annealing"  # of DSP: false leaves the temperature where it starts
 # Of Michel: stop before the metric falls below this share of the unpruned model's, and score on
 # this share of the training data.
 UNTIL, SAMPLE = "until", "sample"
-_SCOPE = ("kinds", "layers", "min_per_block", "freeze")
+_SCOPE = ("kinds", "layers", "min_per_block", "freeze", "commit_at")
 
 
 @dataclass(frozen=True)

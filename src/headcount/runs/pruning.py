@@ -36,6 +36,7 @@ from headcount.surgery.remove import remove_heads
 from headcount.tasks.base import Processor, Task
 from headcount.tasks.registry import make_task
 from headcount.training.history import SelectionHistory, write_whole
+from headcount.training.shrink import expand
 
 TOLERANCE = 1e-4  # rounding over a whole evaluation set, relative to the logits
 _K = TypeVar("_K", float | int, float | int | None)
@@ -116,8 +117,11 @@ class PruningRun:
                 model = self._load(str(self.base))
         elif after:
             before = self._scores(self._evaluate(model, sets))
+        born = len(find_heads(model))
         with self._timed("pruning"):
             history = self._choose(model, sets)
+        if len(find_heads(model)) < born:
+            model = self._whole(model, str(self.base) if after and self.base else self.source)
         if state.is_main_process:
             self._note_seconds()
         results = {}
@@ -174,6 +178,15 @@ class PruningRun:
     def _load(self, source: str) -> PreTrainedModel:
         set_seed(self.settings.seed)  # of a fresh output layer
         return self.task.load_model(source, self.processor)
+
+    def _whole(self, cut: PreTrainedModel, source: str) -> PreTrainedModel:
+        """A model with all heads and the weights of one whose heads left while it was trained.
+
+        It is what the cut model is compared with: the heads that left are those of the start.
+        """
+        model = self._load(source)
+        expand(cut, model, HeadMask.all(find_heads(cut)))
+        return model
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Trainer
 
 from headcount.pruners.base import Pruner
+from headcount.training.history import write_whole
+from headcount.training.saved import OPTIMIZER
 
 
 @contextmanager
@@ -115,3 +118,42 @@ def _whole_weights(sharded: nn.Module) -> dict[str, Tensor]:
         whole = value.full_tensor() if isinstance(value, DTensor) else value
         weights[name] = whole.detach().to("cpu", copy=True)
     return weights
+
+
+class ShardedTrainer(Trainer):
+    """A `Trainer` that keeps the optimizer's state of a pruner beside that of a sharded model."""
+
+    pruner: Pruner
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        assert self.optimizer is not None
+        return self.optimizer
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self.is_fsdp_enabled:
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        with showing(self._optimizer(), self.pruner):
+            super()._save_optimizer_and_scheduler(output_dir)
+        if self.args.should_save:
+            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
+                state = own.state_dict()
+            write_whole(Path(output_dir) / OPTIMIZER, lambda path: torch.save(state, path))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None or not self.is_fsdp_enabled:
+            super()._load_optimizer_and_scheduler(checkpoint)
+            return
+        own_state = Path(checkpoint) / OPTIMIZER
+        with showing(self._optimizer(), self.pruner) as others:
+            if any(group["params"] for group in others.param_groups):
+                super()._load_optimizer_and_scheduler(checkpoint)
+            elif own_state.is_file() and self.lr_scheduler is not None:
+                # Of a frozen model: torch refuses to load an optimizer of nothing.
+                scheduler = torch.load(Path(checkpoint) / "scheduler.pt", weights_only=True)
+                self.lr_scheduler.load_state_dict(scheduler)
+        # Not there with `save_only_model`.
+        if own_state.is_file():
+            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
+                state = torch.load(own_state, map_location="cpu", weights_only=True)
+                own.load_state_dict(state)

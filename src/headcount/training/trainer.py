@@ -24,14 +24,14 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
-from headcount.training.history import SelectionHistory, write_whole
-from headcount.training.saved import HISTORY, OPTIMIZER, load_pruner, save_pruner, saved_heads
-from headcount.training.sharded import gathered, preparing, showing, skeleton
+from headcount.training.history import SelectionHistory
+from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
+from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
 from headcount.training.shrink import ShrinkingTrainer, worth_cutting
 from headcount.training.step import PrunerStep, ignores_item_count
 
 
-class PruningTrainer(ShrinkingTrainer):
+class PruningTrainer(ShrinkingTrainer, ShardedTrainer):
     """A `Trainer` that chooses K heads of the model while it trains it.
 
         trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
@@ -237,10 +237,6 @@ class PruningTrainer(ShrinkingTrainer):
     def _setting(self, name: str, default: Any) -> Any:
         return getattr(getattr(self.pruner, "settings", None), name, default)
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        assert self.optimizer is not None
-        return self.optimizer
-
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Log as `Trainer` does; a training log also tells about the heads."""
         if "loss" in logs:
@@ -287,35 +283,6 @@ class PruningTrainer(ShrinkingTrainer):
             save_pruner(self.pruner, self.history, here, place)
         self.save_history()
         super()._save_checkpoint(model, trial, *args, **kwargs)
-
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not self.is_fsdp_enabled:
-            super()._save_optimizer_and_scheduler(output_dir)
-            return
-        with showing(self._optimizer(), self.pruner):
-            super()._save_optimizer_and_scheduler(output_dir)
-        if self.args.should_save:
-            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
-                state = own.state_dict()
-            write_whole(Path(output_dir) / OPTIMIZER, lambda path: torch.save(state, path))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not self.is_fsdp_enabled:
-            super()._load_optimizer_and_scheduler(checkpoint)
-            return
-        own_state = Path(checkpoint) / OPTIMIZER
-        with showing(self._optimizer(), self.pruner) as others:
-            if any(group["params"] for group in others.param_groups):
-                super()._load_optimizer_and_scheduler(checkpoint)
-            elif own_state.is_file() and self.lr_scheduler is not None:
-                # Of a frozen model: torch refuses to load an optimizer of nothing.
-                scheduler = torch.load(Path(checkpoint) / "scheduler.pt", weights_only=True)
-                self.lr_scheduler.load_state_dict(scheduler)
-        # Not there with `save_only_model`.
-        if own_state.is_file():
-            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
-                state = torch.load(own_state, map_location="cpu", weights_only=True)
-                own.load_state_dict(state)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         load_pruner(self.pruner, Path(resume_from_checkpoint))
