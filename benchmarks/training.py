@@ -1,7 +1,7 @@
 """Joint pruning that gets smaller beside plain fine-tuning, in wall time for the same steps.
 
-A BERT-base is fine-tuned without pruning and pruned to 12 of 144 heads with `commit_at`, both by the
-Trainer, in turns; the pause in which the heads are cut and a checkpoint is written counts.
+A BERT-base is fine-tuned without pruning, and pruned to 12 of 144 heads with `commit_at`, both by
+the Trainer, in turns; the pause in which the heads are cut and a checkpoint is written counts.
 """
 
 from __future__ import annotations
