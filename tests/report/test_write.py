@@ -34,7 +34,8 @@ def test_every_figure_is_there_in_three_formats(report: Report) -> None:
     for path in figures:
         content = path.read_bytes()
         assert content.startswith(STARTS[path.suffix]) and len(content) > 4000
-    assert report.notes == ["figure kinds is left out: the model has one kind of attention"]
+    assert report.notes == []
+    assert report.left_out == ["figure kinds is left out: the model has one kind of attention"]
 
 
 def test_tables_are_there_in_three_formats(report: Report) -> None:
@@ -74,8 +75,8 @@ def test_translation_with_three_kinds_and_what_it_lacks(tmp_path: Path) -> None:
     assert table.rows[4]["michel"].worse
     names = {path.name for path in report.written}
     assert {"layers-joint-dsp.svg", "kinds-joint-dsp.svg", "kinds-michel.svg"} <= names
-    left_out = [note for note in report.notes if "left out" in note]
-    assert [note.split()[1] for note in left_out] == ["heads-by-lambda", "training-dynamics"]
+    names_out = [note.split()[1] for note in report.left_out]
+    assert names_out == ["heads-by-lambda", "training-dynamics"]
 
 
 @pytest.mark.usefixtures("one_format")
@@ -83,7 +84,7 @@ def test_one_number_of_heads_leaves_figures_out(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.run("ste", 12, 0, {"dev": answers(10)}, {"dev": 0.05})
     report = write_report(writer.finish())
-    told = "\n".join(report.notes)
+    told = "\n".join(report.left_out)
     assert "figure metric-dev is left out: fewer than two numbers of heads" in told
 
 

@@ -39,7 +39,7 @@ def report(
             console.print(signs, highlight=False, markup=False, style="dim")
         for line in aside(table):
             console.print(line, highlight=False, markup=False)
-    for note in done.notes:
+    for note in (*done.notes, *done.left_out):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"{len(done.written)} files are in {study / FOLDER}; open {PAGE} in a browser",

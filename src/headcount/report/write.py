@@ -36,7 +36,8 @@ class Report:
     Attributes:
         tables: one per model, task, metric and evaluation set.
         written: all files.
-        notes: what is missing, broken or left out, one sentence each.
+        notes: what is missing or broken, one sentence each.
+        left_out: figures that would show nothing, and why.
         sections: of the page, beside its own.
         texts: the tables as files, by name.
     """
@@ -44,6 +45,7 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -144,7 +146,7 @@ def _draw_whole(
 def _put(figure: Figure | str, stem: Path, report: Report, says: str = "") -> list[Picture]:
     """Save a figure, or note why there is none; returns it for the page."""
     if isinstance(figure, str):
-        report.notes.append(f"figure {stem.name} is left out: {figure}")
+        report.left_out.append(f"figure {stem.name} is left out: {figure}")
         return []
     report.written += save(figure, stem)
     return [Picture.read(stem.with_name(f"{stem.name}.svg"), says)]

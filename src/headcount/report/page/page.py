@@ -39,7 +39,7 @@ def write_page(
         comparisons: of the study.
         tables: one per comparison.
         texts: the tables as files to download, by name.
-        notes: what is missing, broken or left out.
+        notes: what is missing or broken.
         more: sections beside the page's own.
     """
     results = (study.folder / RESULTS).read_text(encoding="utf-8")

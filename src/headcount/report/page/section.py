@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
+LONG = 20  # rows, beyond which a table would hide what comes after it
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,  # names of methods, models and runs are anything
@@ -33,6 +34,11 @@ class Grid:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     footnote: Sequence[str] = ()
+
+    @property
+    def folded(self) -> bool:
+        """Whether it opens on demand only."""
+        return len(self.rows) > LONG
 
 
 @dataclass(frozen=True)
