@@ -150,7 +150,9 @@ def test_only_safetensors_and_json_are_written(tmp_path: Path) -> None:
     assert emptied.get_shape() == [0, 32]
 
 
-@pytest.mark.parametrize("kind", ["half", "empty_first_block"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("half", marks=pytest.mark.slow), "empty_first_block"]
+)
 def test_loading_without_headcount_fails_loudly(kind: str, tmp_path: Path) -> None:
     pruned("bert", kind).save_pretrained(tmp_path)
     code = "import sys, transformers; transformers.AutoModel.from_pretrained(sys.argv[1])"

@@ -137,6 +137,7 @@ def test_the_signature_tells_what_was_trained_for() -> None:
     assert line.startswith("method:joint-dsp|keep:3/12|trained:6+3|tau:")
 
 
+@pytest.mark.slow
 def test_one_run_finds_planted_heads_as_separate_runs_do() -> None:
     # As many steps as two runs of 200 have, of which three quarters are asked with K = 3.
     hits = {2 * LAYERS: 0, LAYERS: 0}

@@ -52,6 +52,7 @@ def test_dsp_finds_planted_heads_in_200_steps(name: str, learning_rate: float) -
     assert hits >= 0.75 * there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ste", "hard-concrete", "hard-concrete-penalty"])
 def test_the_others_do_better_than_chance_in_200_steps(name: str) -> None:
     # Chance finds 0.21.

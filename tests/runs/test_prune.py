@@ -168,7 +168,9 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> 
     transformers.__version__.startswith("5.0."),
     reason="transformers 5.0 writes LayerNorm weights of BERT under names it does not load again",
 )
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT]
+)
 def test_a_stopped_run_goes_on_to_the_same_model(
     settings: RunSettings, tmp_path: Path, how: signal.Signals
 ) -> None:

@@ -436,7 +436,7 @@ def distributed_run(folder: Path, name: str, batch: int) -> PruningTrainer:
     return trainer
 
 
-@pytest.mark.parametrize("name", ["joint", "pipelined"])
+@pytest.mark.parametrize("name", ["joint", pytest.param("pipelined", marks=pytest.mark.slow)])
 def test_two_processes_equal_one_with_the_same_batch(name: str, tmp_path: Path) -> None:
     run_two_processes(SCRIPT, tmp_path, name)
     first, second = (torch.load(tmp_path / f"{name}-{rank}.pt") for rank in (0, 1))
