@@ -12,11 +12,12 @@ from headcount.analysis.ablation import (
 )
 from headcount.analysis.agreement import Agreement, agreement
 from headcount.analysis.base import Analysis
+from headcount.analysis.dynamics import Dynamics, dynamics
 from headcount.analysis.roles import Roles, RolesOverKeep, find_roles, roles_over_keep
 from headcount.analysis.store import load_analysis, save_analysis
 
 # Every kind of analysis by its name in files.
-_ALL = (Agreement, Roles, RolesOverKeep, *ABLATIONS)
+_ALL = (Agreement, Dynamics, Roles, RolesOverKeep, *ABLATIONS)
 KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in _ALL}
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Agreement",
     "Analysis",
     "BatchSubject",
+    "Dynamics",
     "Roles",
     "RolesOverKeep",
     "TaskSubject",
@@ -33,6 +35,7 @@ __all__ = [
     "ablate_one",
     "ablate_transfer",
     "agreement",
+    "dynamics",
     "find_roles",
     "load_analysis",
     "roles_over_keep",

@@ -13,6 +13,7 @@ from headcount.cli.ablate import ablate
 from headcount.cli.agreement import agreement
 from headcount.cli.compare import compare
 from headcount.cli.demo import demo
+from headcount.cli.dynamics import dynamics
 from headcount.cli.evaluate import evaluate
 from headcount.cli.heads import heads
 from headcount.cli.prune import prune
@@ -30,9 +31,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, compare, report, agreement, roles, heads, remove, demo):
+for command in (prune, evaluate, score, compare, report, roles, agreement, dynamics):
     app.command()(command)
 app.add_typer(ablate)
+for other in (heads, remove, demo):
+    app.command()(other)
 
 
 def _show_version(wanted: bool) -> None:

@@ -21,7 +21,7 @@ def draw_agreement(found: Agreement) -> Figure:
     rows = -(-len(counts) // columns)
     side = 0.42 * len(names) + 0.3
     figure = new_figure(columns * side + 2.4, rows * (side + 0.4) + 1.3)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
     for axes, keep in zip(grid.flat, counts, strict=False):
         values = np.full((len(names), len(names)), np.nan)
         for overlap in found.overlaps:
@@ -35,7 +35,9 @@ def draw_agreement(found: Agreement) -> Figure:
                 text = f"{value:.2f}".replace("0.", ".").replace("-", "−")
                 axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
         axes.set_title(f"{keep} heads", fontsize=9)
-        axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
+        lowest = counts.index(keep) + columns >= len(counts)
+        shown = names if lowest else [""] * len(names)
+        axes.set_xticks(range(len(names)), shown, rotation=50, ha="right", rotation_mode="anchor")
         axes.set_yticks(range(len(names)), names)
         axes.tick_params(length=0, labelsize=8)
         axes.spines[:].set_visible(False)

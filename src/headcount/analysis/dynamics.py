@@ -1,0 +1,158 @@
+"""When does the choice of heads settle? From the selection histories of a study's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from headcount.analysis.base import Analysis
+from headcount.errors import HeadcountError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from headcount.report.study_data import Run
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step of a training, as its history has it.
+
+    Attributes:
+        step: optimizer steps done.
+        share: of the heads that are kept in the end, those that are selected now.
+        temperature: of the gates; None for methods without one.
+        value: the metric of the model with the selected heads alone; None if it was not evaluated.
+    """
+
+    step: int
+    share: float
+    temperature: float | None
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Course:
+    """The history of one run.
+
+    Attributes:
+        method: or the study's own name of a variant.
+        keep: heads that were kept.
+        seed: of the run.
+        settles_at: the first step after which the selection never changes.
+        moments: in order.
+    """
+
+    method: str
+    keep: int
+    seed: int
+    settles_at: int
+    moments: tuple[Moment, ...]
+
+    @property
+    def last(self) -> int:
+        """The length of the training, in steps."""
+        return self.moments[-1].step
+
+    @property
+    def temperature(self) -> float | None:
+        """When it settles."""
+        return next(m.temperature for m in reversed(self.moments) if m.step <= self.settles_at)
+
+
+@dataclass(frozen=True)
+class Dynamics(Analysis):
+    """Of all runs of a study that learn.
+
+    Attributes:
+        model: its name.
+        task: its name.
+        metric: its name.
+        courses: one per run.
+    """
+
+    kind: ClassVar[str] = "dynamics"
+
+    model: str
+    task: str
+    metric: str
+    courses: tuple[Course, ...]
+
+    @property
+    def title(self) -> str:
+        return f"When the choice settles, {self.model}, {self.task}"
+
+    @property
+    def note(self) -> str:
+        early = sum(course.settles_at <= course.last / 2 for course in self.courses)
+        return (
+            "The step after which the selected heads stay the same, from the history of each run "
+            f"(as often as it was logged). Of {len(self.courses)} runs {early} had settled at half "
+            "of their training. The figures of the report show the whole courses."
+        )
+
+    def table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "method": [c.method for c in self.courses],
+                "heads": [c.keep for c in self.courses],
+                "seed": [c.seed for c in self.courses],
+                "steps": [c.last for c in self.courses],
+                "settles at": [c.settles_at for c in self.courses],
+                "share of the training": [c.settles_at / max(c.last, 1) for c in self.courses],
+                "temperature then": [c.temperature for c in self.courses],
+                "final heads selected at half, %": [100 * _at_half(c) for c in self.courses],
+            }
+        )
+
+    def figures(self) -> Mapping[str, Figure]:
+        from headcount.analysis.figures.dynamics import draw_settling
+
+        return {"settling": draw_settling(self)}
+
+
+def dynamics(study: str | Path) -> Dynamics:
+    """Read when the choice of every run settled.
+
+    Args:
+        study: output of `headcount compare`.
+
+    Raises:
+        HeadcountError: no run has a history of its choice.
+    """
+    from headcount.report.study_data import read_study
+
+    data = read_study(study)
+    courses = [course for run in data.runs.values() if (course := _course(run)) is not None]
+    if not courses:
+        raise HeadcountError(
+            f"no run of {study} has a selection history; run a method that learns, such as "
+            "joint-dsp"
+        )
+    courses.sort(key=lambda c: (c.method, -c.keep, c.seed))
+    first = data.results.iloc[0]
+    return Dynamics(str(first["model"]), str(first["task"]), str(first["metric"]), tuple(courses))
+
+
+def _course(run: Run) -> Course | None:
+    from headcount.report.figures.dynamics import settled, settles_at
+
+    shares, end = settled(run), settles_at(run)
+    if run.history is None or shares is None or end is None:
+        return None
+    values = dict(run.history.metrics)
+    moments = tuple(
+        Moment(s.step, float(share), s.temperature, values.get(s.step))
+        for s, share in zip(run.history.selections, shares.values, strict=True)
+    )
+    kept = int(run.result.heads.after)
+    return Course(run.method, kept, int(run.settings.get("seed", 0)), end, moments)
+
+
+def _at_half(course: Course) -> float:
+    return next(m.share for m in reversed(course.moments) if m.step <= course.last / 2)
