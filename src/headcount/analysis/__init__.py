@@ -13,10 +13,11 @@ from headcount.analysis.ablation import (
 from headcount.analysis.agreement import Agreement, agreement
 from headcount.analysis.base import Analysis
 from headcount.analysis.roles import Roles, RolesOverKeep, find_roles, roles_over_keep
+from headcount.analysis.speed import Bench, OverKeep, bench_models, bench_over_keep
 from headcount.analysis.store import load_analysis, save_analysis
 
 # Every kind of analysis by its name in files.
-_ALL = (Agreement, Roles, RolesOverKeep, *ABLATIONS)
+_ALL = (Agreement, Roles, RolesOverKeep, Bench, OverKeep, *ABLATIONS)
 KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in _ALL}
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "Agreement",
     "Analysis",
     "BatchSubject",
+    "Bench",
+    "OverKeep",
     "Roles",
     "RolesOverKeep",
     "TaskSubject",
@@ -33,6 +36,8 @@ __all__ = [
     "ablate_one",
     "ablate_transfer",
     "agreement",
+    "bench_models",
+    "bench_over_keep",
     "find_roles",
     "load_analysis",
     "roles_over_keep",

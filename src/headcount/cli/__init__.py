@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 from headcount import __version__
 from headcount.cli.ablate import ablate
 from headcount.cli.agreement import agreement
+from headcount.cli.bench import bench
 from headcount.cli.compare import compare
 from headcount.cli.demo import demo
 from headcount.cli.evaluate import evaluate
@@ -30,7 +31,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, compare, report, agreement, roles, heads, remove, demo):
+for command in (
+    prune,
+    evaluate,
+    score,
+    compare,
+    report,
+    agreement,
+    roles,
+    heads,
+    remove,
+    bench,
+    demo,
+):
     app.command()(command)
 app.add_typer(ablate)
 

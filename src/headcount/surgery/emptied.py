@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
 
@@ -82,6 +83,8 @@ def bias_of(projection: Any, hidden: Tensor) -> Tensor:
     bias = getattr(projection, "bias", None)
     width = projection.weight.shape[0 if isinstance(projection, nn.Linear) else 1]
     answer = hidden.new_zeros(1) if bias is None else bias
+    if not torch.is_grad_enabled():  # in inference mode a view would still ask for gradients
+        answer = answer.detach()
     return answer.expand(*hidden.shape[:-1], width)
 
 
