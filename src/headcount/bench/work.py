@@ -35,6 +35,7 @@ class Work:
         length: of their texts in tokens, on average; None for images.
         batches: the inputs.
         beams: of generation; None for a forward pass.
+        tokens: to generate for each example.
     """
 
     name: str
@@ -42,12 +43,13 @@ class Work:
     length: int | None
     batches: tuple[Batch, ...]
     beams: int | None = None
+    tokens: int = NEW_TOKENS
 
     @property
     def items(self) -> int:
         """What is counted per second: examples, or tokens that are generated."""
         examples = sum(_size(batch) for batch in self.batches)
-        return examples if self.beams is None else examples * NEW_TOKENS
+        return examples if self.beams is None else examples * self.tokens
 
     def job(self, model: PreTrainedModel) -> Job:
         """All of it once, by this model."""
@@ -61,7 +63,7 @@ class Work:
                 else:  # as many tokens from every model, whenever it would end
                     model.generate(  # type: ignore[operator]
                         **batch, num_beams=self.beams, do_sample=False, max_length=None,
-                        min_new_tokens=NEW_TOKENS, max_new_tokens=NEW_TOKENS,
+                        min_new_tokens=self.tokens, max_new_tokens=self.tokens,
                     )  # fmt: skip
 
         return job

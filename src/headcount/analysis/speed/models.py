@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -169,6 +169,7 @@ def bench_models(
         rounds: of each measurement.
         budget: seconds after which a measurement begins no further round; three are always run.
     """
+    _refuse_other_inputs(models)
     machine = this_machine()
     tokens = next((w.length for w in work if w.length is not None), 0)
     sizes = tuple(_size(name, model, tokens) for name, model in models.items())
@@ -196,7 +197,7 @@ def _speeds(
     models: Mapping[str, PreTrainedModel], work: Work, rounds: int, budget: float
 ) -> list[Speed]:
     jobs = [work.job(model) for model in models.values()]
-    flops = [_first_run(name, job) for name, job in zip(models, jobs, strict=True)]
+    flops = [count_flops(job) for job in jobs]
     peaks = [peak_memory(job) for job in jobs]
     times = in_turn(jobs, rounds, budget=budget)
     return [
@@ -208,11 +209,17 @@ def _speeds(
     ]  # fmt: skip
 
 
-def _first_run(name: str, job: Callable[[], object]) -> int:
-    try:
-        return count_flops(job)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise HeadcountError(
-            f"{name} cannot be run on these inputs: {str(error).splitlines()[0]}; give models of "
-            "one task, and shorter texts or smaller batches"
-        ) from error
+def _refuse_other_inputs(models: Mapping[str, PreTrainedModel]) -> None:
+    """Models that do not take the same inputs cannot do the same work."""
+    (first, whole), *others = models.items()
+    for name, model in others:
+        if _inputs(model) != _inputs(whole):
+            raise HeadcountError(
+                f"{name} takes {_inputs(model)}, but {first} takes {_inputs(whole)}; give models "
+                "that were pruned from the same one"
+            )
+
+
+def _inputs(model: PreTrainedModel) -> str:
+    words = getattr(model.config.get_text_config(), "vocab_size", None)
+    return model.main_input_name + ("" if words is None else f" of {words} tokens")
