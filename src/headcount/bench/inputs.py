@@ -28,7 +28,7 @@ def random_batch(model: PreTrainedModel, batch: int, length: int) -> Batch:
         HeadcountError: the model takes something else, or no text as long as that.
     """
     generator = torch.Generator().manual_seed(0)
-    if takes_images(model):
+    if takes_images(model) and hasattr(model.config, "image_size"):
         return {_IMAGES: torch.randn(batch, *_image_shape(model), generator=generator)}
     if model.main_input_name != "input_ids" or hasattr(model.config, "vision_config"):
         raise HeadcountError(
