@@ -29,23 +29,21 @@ def bench(
     batch_size: Annotated[
         list[int] | None,
         typer.Option(
-            help="Once or several times [default: 1, 4, 16 and 64; of one model 8].", min=1
+            help="Once or several times; by default 1, 4, 16 and 64, of one model alone 8.", min=1
         ),
     ] = None,
     length: Annotated[
         list[int] | None,
-        typer.Option(
-            help="Tokens of made-up texts; may be given several times [default: 40].", min=1
-        ),
+        typer.Option(help="Tokens of made-up texts, once or several times; by default 40.", min=1),
     ] = None,
     keep: Annotated[
         str | None,
         typer.Option(
-            help="Of one model: how many heads random masks keep, as counts or shares: 0.75,0.5,12 "
-            "[default: eleven to one twelfths]."
+            help="Of one model alone: heads that random masks keep, as counts or shares: 0.5,12; "
+            "by default eleven twelfths down to one."
         ),
     ] = None,
-    masks: Annotated[int, typer.Option(help="Of one model: masks of each number.", min=1)] = 3,
+    masks: Annotated[int, typer.Option(help="Of one model alone: masks of each K.", min=1)] = 3,
     beams: Annotated[
         int, typer.Option(help="Of generation, beside the greedy one; 0 for none.", min=0)
     ] = 5,
@@ -54,7 +52,7 @@ def bench(
         float, typer.Option(help="Seconds after which a measurement has no further round.")
     ] = 10.0,
     random_weights: Annotated[
-        bool, typer.Option(help="Make the models from config.json alone, with random weights.")
+        bool, typer.Option("--random-weights", help="Make models from config.json alone.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option(help="New folder for table, figure and data.")
