@@ -9,7 +9,7 @@ INSTALLED_OLDEST := .venv-oldest/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-oldest test-slow lint format docs coverage clean
+.PHONY: help install demo test test-oldest test-slow lint format docs coverage bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,14 @@ docs: $(INSTALLED)  ## write the API pages into build/docs
 
 coverage: $(INSTALLED)  ## measure which model families headcount understands
 	.venv/bin/python benchmarks/families.py
+
+bench: .venv/.bench  ## measure speed and memory on a quiet machine, into benchmarks/RESULTS.md
+	.venv/bin/python benchmarks/all.py
+
+# Another pruner, to compare with.
+.venv/.bench: $(INSTALLED)
+	.venv/bin/python -m pip install --constraint constraints.txt --editable '.[bench]'
+	touch $@
 
 clean:  ## remove the environments, caches and builds
 	rm -rf .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

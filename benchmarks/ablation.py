@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.claims import say
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import headcount as hc
 from headcount.analysis.ablation.replay import MaskedPasses, small_batch
+from headcount.bench.machine import this_machine
 
 MEAN, SHORTEST, LONGEST = 40, 12, 128  # tokens of a pair
 
@@ -59,7 +61,7 @@ def main() -> None:
     closed = [i for block in heads.blocks for i in block.indices[: chosen.heads]]
     masks = [everything - hc.HeadMask.from_indices(heads, [i]) for i in closed]
     data, size = examples(chosen.examples, chosen.deviation), small_batch(heads, chosen.batch_size)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(this_machine())
     wall, cpu, worst = [0.0, 0.0], [0.0, 0.0], 0.0
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -96,6 +98,8 @@ def main() -> None:
     print(f"{len(masks)} heads closed alone, {len(data)} examples, batches of {chosen.batch_size}")
     print(f"one evaluation per head {wall[0]:.1f} s, shared passes {wall[1]:.1f} s")
     print(f"largest difference of a logit {worst:.1e}")
+    say("one evaluation per head / shared passes", wall[0] / wall[1], at_least=1)
+    say("the same in processor time", cpu[0] / cpu[1], at_least=1)
 
 
 def _inputs(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

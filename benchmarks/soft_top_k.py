@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable
 
 import torch
+from measuring.claims import say
 from torch import Tensor
 
+from headcount.bench.machine import this_machine
 from headcount.pruners.subset import gumbel_noise, soft_top_k
 
 SIZES = ((144, 12), (144, 72), (144, 132), (72, 6))
@@ -63,8 +65,10 @@ def spread(values: list[float]) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, one thread; median (quartiles) of {BLOCKS * RUNS} runs, μs")
+    print(f"{this_machine()}; median (quartiles) of {BLOCKS * RUNS} runs, μs")
+    slowest, largest = [], []
     for size, k in SIZES:
+        ratios = []
         for temperature in TEMPERATURES:
             logits = (0.05 * torch.randn(size).double() + gumbel_noise(size, 0, 0)).requires_grad_()
             times: dict[SoftTopK, list[float]] = {soft_top_k: [], transcribed: []}
@@ -73,6 +77,7 @@ def main() -> None:
                     taken += seconds(function, logits, k, temperature)
             ours, plain = times.values()
             ratio = statistics.median(plain) / statistics.median(ours)
+            ratios.append(ratio)
             print(
                 f"{k:4d} of {size}, τ = {temperature:<6g} soft_top_k {spread(ours):20s} "
                 f"autograd {spread(plain):22s} ratio {ratio:.1f}"
@@ -83,6 +88,12 @@ def main() -> None:
             f"(K·H doubles: {k * size / 128:.0f}), autograd {plain_kept / 1024:.0f} KiB, "
             f"ratio {plain_kept / ours_kept:.1f}"
         )
+        slowest.append((f"{k} of {size}", min(ratios)))
+        largest.append((f"{k} of {size}", plain_kept / ours_kept))
+    for name, ratio in slowest:
+        say(f"time of autograd / of soft_top_k, {name}, the least over τ", ratio, at_least=1)
+    for name, ratio in largest:
+        say(f"kept by autograd / by soft_top_k, {name}", ratio, at_least=1)
 
 
 if __name__ == "__main__":

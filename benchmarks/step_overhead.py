@@ -5,13 +5,15 @@ Both sides in one run, in turn, so that they see the same machine.
 
 from __future__ import annotations
 
-import statistics
 import time
 
 import torch
+from measuring.claims import say
 from transformers import BertConfig, BertForSequenceClassification
 
 import headcount as hc
+from headcount.bench.machine import this_machine
+from headcount.bench.speed import ratio
 
 REPEATS, WARM_UP, BATCH, LENGTH = 12, 2, 8, 64
 
@@ -44,11 +46,8 @@ def main() -> None:
     for repeat in range(REPEATS + WARM_UP):
         plain.append(step())
         gated.append(gated_step(repeat))
-    ratios = [g / p for g, p in zip(gated[WARM_UP:], plain[WARM_UP:], strict=True)]
-    spread = statistics.quantiles(ratios, n=4)
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, BERT-base, batch {BATCH}")
-    print(f"step with gates / step without: median {statistics.median(ratios):.3f}, ", end="")
-    print(f"quartiles {spread[0]:.3f} to {spread[2]:.3f}, {REPEATS} pairs (at most 1.03)")
+    print(f"{this_machine()}; BERT-base, batch {BATCH}, length {LENGTH}, {REPEATS} pairs")
+    say("step with gates / without", ratio(gated[WARM_UP:], plain[WARM_UP:]), at_most=1.03)
 
 
 if __name__ == "__main__":

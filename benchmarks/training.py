@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from measuring.claims import say
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import headcount as hc
@@ -71,10 +72,7 @@ def main() -> None:
         end="",
     )
     print(f"commit_at {asked.commit_at}")
-    spread = f"{min(ratios):.3f} to {max(ratios):.3f}, {asked.rounds} pairs"
-    print(
-        f"joint pruning / fine-tuning: {statistics.median(ratios):.3f}, {spread} (at most {GOAL})"
-    )
+    say("joint pruning / fine-tuning, wall time", statistics.median(ratios), at_most=GOAL)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from headcount import checkpoint
 from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
+from headcount.surgery.remove import remove_heads
 
 # What belongs to a model besides weights and configuration: tokenizers, processors, generation.
 COMPANIONS = (
@@ -53,6 +55,29 @@ def load_model(source: str) -> PreTrainedModel:
             f"{cls.__name__}; the folder is incomplete or its config.json names another class"
         )
     return model  # type: ignore[no-any-return]
+
+
+def random_model(source: str) -> PreTrainedModel:
+    """A model with random weights, of the class, sizes and heads that a `config.json` says.
+
+    Args:
+        source: a folder, which needs nothing but `config.json`, or a name on the hub.
+    """
+    refuse_bad_folder(source)
+    try:
+        config = AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, HFValidationError) as error:
+        raise HeadcountError(
+            f"cannot read a configuration from {source}: {first_line(error)}"
+        ) from error
+    refuse_quantised(config)
+    entry = vars(config).pop("quantization_config", None)
+    cls = _model_class(config)
+    model: PreTrainedModel = (AutoModel.from_config if cls is AutoModel else cls)(config)
+    if entry:
+        heads = find_heads(model)
+        remove_heads(model, checkpoint.KeptHeads(**entry).for_model(heads))
+    return model
 
 
 def refuse_bad_folder(source: str) -> None:

@@ -14,10 +14,11 @@ from headcount.analysis.agreement import Agreement, agreement
 from headcount.analysis.base import Analysis
 from headcount.analysis.dynamics import Dynamics, dynamics
 from headcount.analysis.roles import Roles, RolesOverKeep, find_roles, roles_over_keep
+from headcount.analysis.speed import Bench, OverKeep, bench_models, bench_over_keep
 from headcount.analysis.store import load_analysis, save_analysis
 
 # Every kind of analysis by its name in files.
-_ALL = (Agreement, Dynamics, Roles, RolesOverKeep, *ABLATIONS)
+_ALL = (Agreement, Dynamics, Roles, RolesOverKeep, Bench, OverKeep, *ABLATIONS)
 KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in _ALL}
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "Agreement",
     "Analysis",
     "BatchSubject",
+    "Bench",
     "Dynamics",
+    "OverKeep",
     "Roles",
     "RolesOverKeep",
     "TaskSubject",
@@ -35,6 +38,8 @@ __all__ = [
     "ablate_one",
     "ablate_transfer",
     "agreement",
+    "bench_models",
+    "bench_over_keep",
     "dynamics",
     "find_roles",
     "load_analysis",

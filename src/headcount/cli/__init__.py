@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 from headcount import __version__
 from headcount.cli.ablate import ablate
 from headcount.cli.agreement import agreement
+from headcount.cli.bench import bench
 from headcount.cli.compare import compare
 from headcount.cli.demo import demo
 from headcount.cli.dynamics import dynamics
@@ -34,7 +35,7 @@ app = typer.Typer(
 for command in (prune, evaluate, score, compare, report, roles, agreement, dynamics):
     app.command()(command)
 app.add_typer(ablate)
-for other in (heads, remove, demo):
+for other in (bench, heads, remove, demo):
     app.command()(other)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
 
@@ -75,11 +76,16 @@ class BiasOnly:
 
 
 def bias_of(projection: Any, hidden: Tensor) -> Tensor:
-    """What the output projection says when all its inputs are zero."""
+    """What the output projection says when all its inputs are zero.
+
+    It takes no memory: every place of the input sees the same numbers.
+    """
     bias = getattr(projection, "bias", None)
     width = projection.weight.shape[0 if isinstance(projection, nn.Linear) else 1]
-    nothing = hidden.new_zeros(*hidden.shape[:-1], width)
-    return nothing if bias is None else nothing + bias
+    answer = hidden.new_zeros(1) if bias is None else bias
+    if not torch.is_grad_enabled():  # in inference mode a view would still ask for gradients
+        answer = answer.detach()
+    return answer.expand(*hidden.shape[:-1], width)
 
 
 def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) -> None:
