@@ -14,6 +14,7 @@ from headcount.cli.agreement import agreement
 from headcount.cli.compare import compare
 from headcount.cli.demo import demo
 from headcount.cli.evaluate import evaluate
+from headcount.cli.export import export
 from headcount.cli.heads import heads
 from headcount.cli.prune import prune
 from headcount.cli.remove import remove
@@ -30,7 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, compare, report, agreement, roles, heads, remove, demo):
+for command in (
+    prune, evaluate, score, compare, report, agreement, roles, heads, remove, export, demo,
+):  # fmt: skip
     app.command()(command)
 app.add_typer(ablate)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from headcount.errors import HeadcountError
@@ -48,6 +48,6 @@ def filled(cache: Filled, given: Tensors, prefix: str, kind: str = "") -> Filled
     return cache
 
 
-def tensors_of(cache: DynamicCache) -> tuple[Tensor, ...]:
+def tensors_of(cache: Any) -> tuple[Tensor, ...]:
     """Keys and values of every layer in turn."""
     return tuple(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from headcount.export.graph import Graph, Tensors
+from headcount.export.graph import Graph, Sizes, Tensors
 
 TOLERANCE = 1e-4
 Runner = Callable[[Tensors], Tensors]
 
 
-def largest_difference(graph: Graph, runner: Runner) -> float:
-    """Between the outputs of the model and of the exported graph, on the graph's examples."""
+def largest_difference(graph: Graph, runner: Runner, checked: Sequence[Sizes]) -> float:
+    """Between the outputs of the model and of the exported graph, on examples of these sizes."""
     largest = 0.0
-    for sizes in graph.sizes:
+    for sizes in checked:
         given = graph.example(sizes)
         with torch.no_grad():
             expected = graph.step(**graph.by_argument(given))
@@ -27,7 +27,7 @@ def largest_difference(graph: Graph, runner: Runner) -> float:
 
 
 def difference(right: Tensor, made: Tensor, mask: Tensor | None) -> float:
-    """The largest one between two outputs, leaving out what stands at the places of padding.
+    """The largest one between two outputs, relative to them above 1, without places of padding.
 
     Args:
         right: what is expected.
@@ -39,11 +39,7 @@ def difference(right: Tensor, made: Tensor, mask: Tensor | None) -> float:
     gap = (right - made).abs()
     gap = torch.where(gap.isnan(), torch.inf, gap)
     if mask is not None and gap.dim() == 4:  # keys or values: batch, heads, places, size
-        gap = gap * 1 if gap.shape[2] != mask.shape[1] else _only(gap, mask[:, None, :, None])
-    elif mask is not None and gap.dim() == 3 and gap.shape[1] <= mask.shape[1]:
-        gap = _only(gap, mask[:, -gap.shape[1] :, None])
-    return float(gap.max()) if gap.numel() else 0.0
-
-
-def _only(gap: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask.bool(), gap, 0.0)
+        gap = torch.where(mask[:, None, :, None] == 0, 0.0, gap)
+    elif mask is not None and gap.dim() == 3:  # batch, places, size
+        gap = torch.where(mask[:, -gap.shape[1] :, None] == 0, 0.0, gap)
+    return float(gap.max()) / max(1.0, float(right.abs().max())) if gap.numel() else 0.0

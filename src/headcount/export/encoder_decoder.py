@@ -5,6 +5,8 @@ The first step computes the keys and values of the source; the further ones get 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
@@ -57,16 +59,15 @@ class NextStep(Step):
         source = filled(DynamicCache(), given, PAST, ".encoder")
         mask = given["encoder_attention_mask"]
         # The model asks for the encoded source, but reads no more of it than its length.
-        width = self.model.get_input_embeddings().weight.shape[1]  # type: ignore[operator]
-        nothing = torch.zeros(*mask.shape, width)
+        nothing = torch.zeros(*mask.shape, self.model.config.hidden_size)
         output = _decode(self.model, given, nothing, EncoderDecoderCache(own, source))
         return (output.logits, *tensors_of(output.past_key_values.self_attention_cache))
 
 
 def _decode(
     model: PreTrainedModel, given: Tensors, source: Tensor, past: EncoderDecoderCache
-) -> BaseModelOutput:
-    return model(  # type: ignore[no-any-return]
+) -> Any:
+    return model(
         decoder_input_ids=given["input_ids"],
         encoder_outputs=BaseModelOutput(last_hidden_state=source),  # type: ignore[arg-type]
         attention_mask=given["encoder_attention_mask"],

@@ -8,9 +8,20 @@ from pathlib import Path
 import torch
 from torch.export import Dim
 
-from headcount.export.graph import Graph, Tensors, argument
+from headcount.export.graph import Graph, Sizes, Tensors, argument
 
 SUFFIX = ".pt2"
+LEAST = 4  # tokens of past and present, in the program of a decoder
+
+
+def allowed_sizes(graph: Graph) -> tuple[Sizes, ...]:
+    """Sizes of the graph's examples that its program takes.
+
+    torch takes an axis of unknown length to be two or longer. It lets a length of one or none
+    pass, but not in a sum, as that of past and present: pad a shorter prompt on the left.
+    """
+    summed = any("past_and_sequence" in shape for shape in graph.inputs.values())
+    return tuple(s for s in graph.sizes if not summed or s.past + s.length >= LEAST)
 
 
 def write_torch(graph: Graph, file: Path) -> None:
