@@ -12,7 +12,6 @@ from headcount.export.decoder import decoder_graph
 from headcount.export.encoder import encoder_graph
 from headcount.export.encoder_decoder import encoder_decoder_graphs
 from headcount.export.graph import Graph
-from headcount.folder import first_line
 
 
 def graphs_of(
@@ -35,10 +34,10 @@ def graphs_of(
         return (decoder_graph(model),)
     except HeadcountError:
         raise
-    except Exception as error:  # whatever a family does when it is given text or an image alone
+    except Exception as error:  # whatever a family says that needs more
         raise HeadcountError(
-            f"{type(model).__name__} cannot be exported: it does not take plain text or images: "
-            f"{first_line(error)}"
+            f"{type(model).__name__} cannot be exported: it does not answer to "
+            f"{model.main_input_name} alone; export a model of plain text or of images"
         ) from error
 
 
