@@ -24,6 +24,8 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config.num_hidden_layers, config.id2label = 2, {0: "bad", 1: "good"}
     config.label2id = {"bad": 0, "good": 1}
     model = BertForSequenceClassification(config)
+    for parameter in model.parameters():  # so that its answers are not all the same
+        parameter.data *= 15 if parameter.dim() > 1 else 1
     remove_heads(model, HeadMask.from_indices(find_heads(model), [3]))
     model.save_pretrained(folder)
     return folder
@@ -44,7 +46,8 @@ def test_export_with_its_cost(
     whole, onnx, int8 = record["evaluation"]
     assert (whole["name"], onnx["name"], int8["name"]) == ("model", "onnx", "int8")
     assert whole["metrics"] == onnx["metrics"]
-    assert onnx["difference"] < 1e-4 < int8["difference"]
+    assert whole["metrics"]["validation"]["macro_f1"] > 0.34  # both answers occur
+    assert onnx["difference"] < 1e-5 < int8["difference"]
     assert {file.name for file in output.iterdir()} == {
         "model.onnx", "model_int8.onnx", "config.json", "export.json",
         "tokenizer.json", "tokenizer_config.json",

@@ -56,6 +56,7 @@ def export(
     console = Console(stderr=as_json)
     evaluated = recipe is not None or task is not None or data is not None
     found: list[Cost] = []
+    metric = ""
     with new_folder(output) as folder:
         if evaluated:
             from headcount.export.cost import costs
@@ -64,7 +65,7 @@ def export(
             settings = options.run_settings(recipe, given)
             made, processor, loaded = load_for_task(settings)
             record = write_export(loaded, model, folder, how)
-            found = costs(settings, made, processor, loaded, folder, record)
+            found, metric = costs(settings, made, processor, loaded, folder, record), made.metric
             record["evaluation"] = [cost.to_dict() for cost in found]
             write_record(folder, record)
         else:
@@ -74,7 +75,7 @@ def export(
         return
     _show_files(console, str(output), record)
     if found:
-        _show_costs(console, found)
+        _show_costs(console, metric, found)
 
 
 def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
@@ -86,15 +87,15 @@ def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
     show_rows(console, output, ("size", "difference from the model"), files)
 
 
-def _show_costs(console: Console, found: list[Cost]) -> None:
+def _show_costs(console: Console, metric: str, found: list[Cost]) -> None:
     from headcount.runs.result import shown
 
-    metrics = [(split, name) for split, scores in found[0].metrics.items() for name in scores]
-    columns = [f"{split} {name}" for split, name in metrics]
+    splits = list(found[0].metrics)  # none for a task that generates
+    columns = [f"{split} {metric}" for split in splits]
     rows = [
         (
             cost.name,
-            *(shown(name, cost.metrics[split][name]) for split, name in metrics),
+            *(shown(metric, cost.metrics[split][metric]) for split in splits),
             _size(cost.bytes),
             f"{cost.examples_per_second:.0f}",
             f"{cost.difference:.1e}",
