@@ -16,6 +16,7 @@ from headcount.cli.compare import compare
 from headcount.cli.demo import demo
 from headcount.cli.dynamics import dynamics
 from headcount.cli.evaluate import evaluate
+from headcount.cli.export import export
 from headcount.cli.heads import heads
 from headcount.cli.prune import prune
 from headcount.cli.remove import remove
@@ -35,7 +36,7 @@ app = typer.Typer(
 for command in (prune, evaluate, score, compare, report, roles, agreement, dynamics):
     app.command()(command)
 app.add_typer(ablate)
-for other in (bench, heads, remove, demo):
+for other in (bench, export, heads, remove, demo):
     app.command()(other)
 
 

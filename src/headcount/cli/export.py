@@ -1,0 +1,109 @@
+"""`headcount export`: a model, pruned or not, for other engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from headcount.cli import options
+from headcount.cli.show import show_rows
+from headcount.errors import HeadcountError
+from headcount.folder import load_model, new_folder
+
+if TYPE_CHECKING:
+    from headcount.export.cost import Cost
+
+
+def export(
+    model: options.Model,
+    output: Annotated[Path, typer.Option(help="Folder for the export; must not exist.")],
+    format: Annotated[str, typer.Option(help="onnx, or torch for torch.export.")] = "onnx",
+    quantise: Annotated[
+        str | None, typer.Option(help="int8: also write ONNX graphs of 8-bit integers.")
+    ] = None,
+    task: options.Task = None,
+    data: options.Data = None,
+    recipe: options.RecipeFile = None,
+    eval_batch_size: options.EvalBatchSize = None,
+    limit_eval: options.LimitEval = None,
+    max_length: options.MaxLength = None,
+    train: options.Train = None,
+    evaluate: options.Evaluate = None,
+    text: options.Text = None,
+    label: options.Label = None,
+    source: options.Source = None,
+    target: options.Target = None,
+    option: options.Option = None,
+    seed: options.Seed = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write a model as ONNX graphs or torch programs, each checked against the model.
+
+    With --task and --data, also compare metric, size and speed with the model's.
+
+    Example: headcount export small --output exported --quantise int8
+    """
+    from headcount.export.write import Export, write_export, write_record
+
+    if quantise not in (None, "int8"):
+        raise HeadcountError(f"--quantise is {quantise!r}, expected int8")
+    how = Export(format, quantise is not None)  # type: ignore[arg-type]
+    given = {**locals()}
+    console = Console(stderr=as_json)
+    evaluated = recipe is not None or task is not None or data is not None
+    found: list[Cost] = []
+    metric = ""
+    with new_folder(output) as folder:
+        if evaluated:
+            from headcount.export.cost import costs
+            from headcount.runs.score import load_for_task
+
+            settings = options.run_settings(recipe, given)
+            made, processor, loaded = load_for_task(settings)
+            record = write_export(loaded, model, folder, how)
+            found, metric = costs(settings, made, processor, loaded, folder, record), made.metric
+            record["evaluation"] = [cost.to_dict() for cost in found]
+            write_record(folder, record)
+        else:
+            record = write_export(load_model(model), model, folder, how)
+    if as_json:
+        print(json.dumps(record, indent=2))
+        return
+    _show_files(console, str(output), record)
+    if found:
+        _show_costs(console, metric, found)
+
+
+def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
+    files = [
+        (entry["file"], _size(entry["bytes"]), f"{entry['difference']:.1e}")
+        for graph in record["graphs"].values()
+        for entry in (graph, *([graph["int8"]] if "int8" in graph else []))
+    ]
+    show_rows(console, output, ("size", "difference from the model"), files)
+
+
+def _show_costs(console: Console, metric: str, found: list[Cost]) -> None:
+    from headcount.runs.result import shown
+
+    splits = list(found[0].metrics)  # none for a task that generates
+    columns = [f"{split} {metric}" for split in splits]
+    rows = [
+        (
+            cost.name,
+            *(shown(metric, cost.metrics[split][metric]) for split in splits),
+            _size(cost.bytes),
+            f"{cost.examples_per_second:.0f}",
+            f"{cost.difference:.1e}",
+        )
+        for cost in found
+    ]
+    show_rows(console, "evaluation", (*columns, "size", "examples/s", "difference"), rows)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"

@@ -1,0 +1,1 @@
+"""Hand a model, pruned or not, to other engines: ONNX graphs and programs of `torch.export`."""
