@@ -233,6 +233,8 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
         ({"seed": [1]}, r"line \d+: there is no key seed; did you mean seeds\?"),
         ({"keep": [0]}, r"line \d+: keep is 0"),
         ({"keep": []}, r"needs to know how many heads"),
+        ({"seeds": []}, r"line \d+: a study without seeds"),
+        ({"settings": {"mine": {"method": "unpruned"}}}, r"line 3: unpruned is what all others"),
         ({"settings": {"mine": {"method": "michael"}}}, r"line 3: there is no method michael"),
         ({"settings": {"mine": {"step": 1}}}, r"line 2: there is no method mine; .*method: under"),
         ({"settings": {"michel": {"method": "ste"}}}, r"line 3: michel is a method itself; give"),

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from headcount import Fixed, HeadcountError, HeadMask, find_heads, masked, remove_heads
-from headcount.pruners.dsp import DSPSettings, JointDSP
+from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
 from headcount.pruners.schedule import Annealing
 from headcount.training.shrink import cut_with_optimizer, expand
 from tests.training.processes import run_two_processes
@@ -194,11 +194,38 @@ def test_two_processes_cut_alike(tmp_path: Path) -> None:
     assert len(find_heads(alone.model)) == KEEP
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_head_that_was_cut_does_not_come_back(tmp_path: Path, seed: int) -> None:
+    # Without annealing w moves to the end, also that of heads which are not there any more.
+    pruner = JointDSP([5, 2], DSPSettings(Annealing(1.0, 1.0, None)), commit_at=0.3, seed=seed)
+    trainer = make_trainer(tmp_path, pruner, max_steps=20)
+    trainer.train()
+    there = HeadMask.all(find_heads(trainer.model))
+    assert len(there) == 5
+    assert trainer.mask(5) == there and trainer.mask(2) & there == trainer.mask(2)
+    gates = pruner.gates().detach()
+    assert gates.sum() == pytest.approx(pruner.step_count)
+    assert (gates != 0).sum() <= 5
+    assert len(find_heads(trainer.pruned_model(2))) == 2
+
+
+def test_an_optimizer_that_cannot_be_cut_is_told(tmp_path: Path) -> None:
+    trainer = make_trainer(
+        tmp_path, JointDSP(KEEP, QUICK, commit_at=HALF), optim="adafactor", learning_rate=1e-3
+    )
+    with pytest.raises(HeadcountError, match="the state of Adafactor cannot be cut"):
+        trainer.train()
+
+
 def test_what_cannot_be_cut_is_told(tmp_path: Path) -> None:
     with pytest.raises(HeadcountError, match="load_best_model_at_end"):
         make_trainer(
             tmp_path, JointDSP(KEEP, commit_at=HALF), load_best_model_at_end=True,
             eval_strategy="steps", save_strategy="steps", eval_steps=2, save_steps=2,
         )  # fmt: skip
+    with pytest.raises(HeadcountError, match="save_only_model"):
+        make_trainer(tmp_path, Fixed(KEEP), save_only_model=True)
+    with pytest.raises(HeadcountError, match="nothing to train on"):
+        PipelinedDSP(KEEP, commit_at=HALF)
     with pytest.raises(HeadcountError, match=r"commit_at is 1\.5"):
         JointDSP(KEEP, commit_at=1.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,7 +72,8 @@ class Pruner(nn.Module):
             )
         self.keep: Keep = tuple(keep) if isinstance(keep, Collection) else keep
         self.freeze, self.seed, self.commit_at = tuple(freeze), seed, commit_at
-        self.committed: HeadMask | None = None
+        self.present: HeadMask | None = None  # heads that were not cut while training; None for all
+        self.committed: HeadMask | None = None  # the choice, once it is final
         self.scope = Scope(
             None if kinds is None else tuple(kinds),
             None if layers is None else tuple(layers),
@@ -119,6 +121,7 @@ class Pruner(nn.Module):
 
     def commit(self, heads: HeadMask) -> None:
         """Learn that all heads but these are cut; if that leaves no choice, it is final."""
+        self.present = heads
         if len(self.counts) == 1 and heads == self.mask():
             self.committed = heads
 
@@ -174,6 +177,9 @@ class Pruner(nn.Module):
             )
         everywhere = torch.zeros(len(heads), dtype=torch.float64)
         everywhere[self.places] = self.importance().detach().to("cpu", torch.float64)
+        if self.present is not None:
+            gone = [index not in self.present.kept for index in heads.indices]
+            everywhere[torch.tensor(gone)] = -math.inf
         return choose(heads, self.scope, everywhere, count)
 
     def mask_gates(self) -> Tensor:

@@ -129,10 +129,24 @@ class JointDSP(Pruner):
     def gates(self) -> Tensor:
         """Eq. 14-19, with this step's noise, temperature and K."""
         noise = None if self.noise is None else self.noise.to(self.w.device)
-        gates: Tensor = soft_top_k(self.logits(), self.step_count, self.temperature, noise)
+        logits, here = self.logits(), self._here()
+        if here is None:
+            gates: Tensor = soft_top_k(logits, self.step_count, self.temperature, noise)
+        else:  # heads that were cut take no part any more
+            noise = None if noise is None else noise[here]
+            left = soft_top_k(logits[here], self.step_count, self.temperature, noise)
+            gates = torch.zeros_like(logits).index_put((here,), left)
         if self.settings.balance:
             gates = self.balanced(gates)
         return gates.clamp(max=1.0) if self.settings.clamp else gates
+
+    def _here(self) -> Tensor | None:
+        """Which of w belong to heads that were not cut; None for all."""
+        if self.present is None:
+            return None
+        indices, kept = self.bound().indices, self.present.kept
+        left = [n for n, place in enumerate(self.places) if indices[place] in kept]
+        return torch.tensor(left, device=self.w.device)
 
     @property
     def cuts_while_training(self) -> bool:
@@ -190,3 +204,8 @@ class PipelinedDSP(JointDSP):
 
     def __init__(self, keep: Keep, settings: DSPSettings | str = "default", **scope: Any) -> None:
         super().__init__(keep, settings, freeze=("*",), **scope)
+        if self.cuts_while_training:
+            raise HeadcountError(
+                "pipelined DSP trains nothing but its choice, so that there is nothing to train "
+                "on once heads are cut; leave out commit_at and shed"
+            )

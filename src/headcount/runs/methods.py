@@ -60,14 +60,25 @@ class Method:
 
     def make(self, keep: Keep | None, settings: Mapping[str, Any], seed: int) -> Pruner:
         """The pruner, from the settings of a recipe."""
+        try:
+            return self._made(keep, settings, seed)
+        except (TypeError, ValueError) as error:  # a word where a number should be, and the like
+            said = ", ".join(f"{name}: {value!r}" for name, value in settings.items())
+            raise HeadcountError(
+                f"{self.name} cannot be made with {said}: {error}; give settings of the right kind"
+            ) from error
+
+    def _made(self, keep: Keep | None, settings: Mapping[str, Any], seed: int) -> Pruner:
         if isinstance(keep, Collection):
             self.refuse_many()
         given = dict(settings)
         if "lambda" in given and self.pruner is HardConcrete:
             given["penalty_weight"] = given.pop("lambda")
         if self.pruner in (JointDSP, PipelinedDSP):
+            # Pipelined, the whole model is frozen.
+            own = [name for name in _SCOPE if name != "freeze" or self.pruner is JointDSP]
             given = {
-                **{name: given.pop(name) for name in _SCOPE if name in given},
+                **{name: given.pop(name) for name in own if name in given},
                 "settings": _dsp_settings(self.name, given),
             }
         if self.pruner is Michel:
@@ -121,9 +132,10 @@ def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
     course: dict[str, Any] = {_ANNEALING[n]: given.pop(n) for n in list(given) if n in _ANNEALING}
     if isinstance(given.get("scale"), list):
         given["scale"] = tuple(given["scale"])
+    for name in (_ANNEALED, "balance", "clamp", "decay", "shed"):
+        if not isinstance(given.get(name, True), bool):
+            raise HeadcountError(f"{name} of {method} is {given[name]!r}, expected true or false")
     annealed = given.pop(_ANNEALED, True)
-    if not isinstance(annealed, bool):
-        raise HeadcountError(f"{_ANNEALED} of {method} is {annealed!r}, expected true or false")
     if not annealed:
         if course.keys() - {"start"}:
             raise HeadcountError(

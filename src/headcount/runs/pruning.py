@@ -235,7 +235,7 @@ class PruningRun:
         before: Scores | None,
     ) -> RunResult:
         self.progress.begin("comparing masked and cut")
-        whole.eval(), small.eval()
+        whole.to(small.device).eval(), small.eval()  # type: ignore[arg-type]
         collator = self.task.collator(self.processor, whole)
         first = next(iter(sets.values()))
         batches = batches_of(first, self.settings.training.eval_batch_size, whole, collator)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headcount.pruners import Pruner
+from headcount.pruners import Fixed, JointDSP, Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.runs.methods import annealing_of
 from headcount.tasks.base import Task
@@ -27,6 +27,12 @@ def signature(
     parts = [f"method:{pruner.name}", f"keep:{kept}/{born}"]
     if len(pruner.counts) > 1:
         parts.append(f"trained:{'+'.join(map(str, pruner.counts))}")
+    if isinstance(pruner, Fixed):
+        parts.append("layout:even" if pruner.like is None else "layout:given")
+    elif pruner.commit_at is not None:
+        parts.append(f"commit:{pruner.commit_at:g}")
+    if isinstance(pruner, JointDSP) and pruner.settings.shed:
+        parts.append("shed")
     annealing = annealing_of(pruner)
     if annealing is not None:
         parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")

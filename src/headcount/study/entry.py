@@ -138,6 +138,10 @@ def _method(name: str, said: str | None, recipe: Recipe) -> str:
     at = ("settings", name, "method")
     if said not in METHODS:
         raise recipe.error(at, f"there is no method {said}; known are {known}")
+    if said == UNPRUNED and name != UNPRUNED:
+        raise recipe.error(
+            at, f"{UNPRUNED} is what all others are measured against and has no variants"
+        )
     if name in METHODS and name != said:
         raise recipe.error(
             at, f"{name} is a method itself; give the variant of {said} another name"

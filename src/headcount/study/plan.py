@@ -75,6 +75,11 @@ class StudySettings:
         """Read and check a study file."""
         recipe = Recipe.read(path)
         study = fill(cls, recipe, recipe.values)
+        for needed in ("methods", "seeds"):
+            if not getattr(study, needed):
+                raise recipe.error(
+                    (needed,), f"a study without {needed} has nothing to run; give one"
+                )
         for name, own in study.settings.items():
             if name not in study.methods:
                 raise recipe.error(
@@ -115,7 +120,7 @@ class StudySettings:
                     continue
                 runs = entry.runs(common, seed)
                 if entry.one_run:
-                    yield Job(f"{entry.name}-seed{seed}", runs)
+                    yield Job(f"{entry.name}-together-seed{seed}", runs)
                 else:
                     yield from (Job(name, {name: run}) for name, run in runs.items())
 

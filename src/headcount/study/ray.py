@@ -15,7 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.runs.progress import Silent
 from headcount.study.plan import StudySettings
 from headcount.study.results import write_results
-from headcount.study.run import Places, do_job, open_study, undone
+from headcount.study.run import Places, do_job, open_study, undone, why
 
 RETRIES = 3  # of a run whose worker died
 
@@ -95,6 +95,6 @@ def _run_one(study: StudySettings, folder: Path, name: str) -> str:
     job = next(job for job in study.jobs() if job.name == name)
     try:
         do_job(study, places, job, Silent())
-    except HeadcountError as error:
-        return str(error)
+    except Exception as error:
+        return why(error)
     return "another process is at it" if undone(places, job) else ""

@@ -12,7 +12,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, Stopped
+from headcount.folder import first_line
 from headcount.runs.base_model import base_settings, fine_tune_base
 from headcount.runs.methods import UNTIL, find_method
 from headcount.runs.progress import Progress, Silent
@@ -77,7 +78,12 @@ def open_study(study: StudySettings, folder: Path) -> Places:
         if others:
             raise HeadcountError(f"{folder} exists already and is no study; give another folder")
     elif folder.exists():
-        begun = json.loads(known.read_text(encoding="utf-8"))
+        try:
+            begun = json.loads(known.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise HeadcountError(
+                f"{known} is damaged: {error}; restore it, or give another folder"
+            ) from error
         # More methods, numbers or seeds only add runs.
         may_grow = dict.fromkeys(("methods", "keep", "seeds", "settings"))
         changed = first_change({**begun, **may_grow}, {**settings, **may_grow})
@@ -134,13 +140,21 @@ def run_study(
                 told(total - len(left), total, job.name)
             try:
                 done_any |= do_job(study, places, job, progress or Silent())
-            except HeadcountError as error:
-                failed |= dict.fromkeys(undone(places, job), str(error))
+            except Stopped:
+                raise
+            except Exception as error:  # whatever it is, the others can still be done
+                failed |= dict.fromkeys(undone(places, job), why(error))
             write_results(folder)
         if not done_any and any(undone(places, job, failed) for job in jobs):
             time.sleep(1.0)  # others are at them; wait in case they die
     write_results(folder)
     return failed
+
+
+def why(error: Exception) -> str:
+    """Why a run failed, in a line."""
+    known = isinstance(error, HeadcountError)
+    return str(error) if known else f"{type(error).__name__}: {first_line(error)}"
 
 
 def undone(places: Places, job: Job, failed: Collection[str] = ()) -> list[str]:

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Trainer
+from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
+from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.surgery import remove_heads
@@ -67,6 +68,21 @@ class ShrinkingTrainer(Trainer):
             self.optimizer = self.lr_scheduler = None
 
 
+def refuse_uncuttable(args: TrainingArguments, sharded: bool) -> None:
+    """Tell of settings with which a training cannot be paused and go on smaller."""
+    for is_so, what in (
+        (sharded, "FSDP or DeepSpeed, which shard the model"),
+        (args.load_best_model_at_end, "load_best_model_at_end, which takes an earlier checkpoint"),
+        (args.save_only_model, "save_only_model, which leaves the optimizer out of checkpoints"),
+        (args.ignore_data_skip, "ignore_data_skip, which begins the epoch anew"),
+    ):
+        if is_so:
+            raise HeadcountError(
+                f"heads cannot be cut while training with {what}; do without it, or cut at the end "
+                "with commit_at=None and shed=False"
+            )
+
+
 def cut_with_optimizer(
     model: nn.Module, mask: HeadMask, optimizer: torch.optim.Optimizer | None
 ) -> None:
@@ -82,6 +98,8 @@ def cut_with_optimizer(
     """
     left = surviving_elements(model, mask)
     old = dict(model.named_parameters())
+    if optimizer is not None:
+        _refuse_other_states(optimizer, [old[name] for name in left])
     remove_heads(model, mask)
     renewed: dict[nn.Parameter, tuple[nn.Parameter, Tensor]] = {}
     for module in model.modules():
@@ -129,17 +147,28 @@ def _renew(
     for parameter, (fresh, left) in renewed.items():
         state = optimizer.state.pop(parameter, None)
         if state is not None:
-            whole = max((v.numel() for v in state.values() if _is_tensor(v)), default=0)
             optimizer.state[fresh] = {
-                name: value.flatten()[left.to(value.device)]
-                if _is_tensor(value) and value.numel() == whole > 1
-                else value
+                name: value.flatten()[left.to(value.device)] if _has_elements(value) else value
                 for name, value in state.items()
             }
 
 
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
+def _refuse_other_states(optimizer: torch.optim.Optimizer, cut: list[nn.Parameter]) -> None:
+    """Tell of an optimizer whose state is not a number per weight, before anything is cut."""
+    for parameter in cut:
+        for value in optimizer.state.get(parameter, {}).values():
+            if _has_elements(value) and not (
+                value.shape == parameter.shape and value.is_floating_point()
+            ):
+                raise HeadcountError(
+                    f"the state of {type(optimizer).__name__} cannot be cut with the heads; use "
+                    "AdamW, Adam or SGD, or leave out commit_at and shed"
+                )
+
+
+def _has_elements(value: object) -> bool:
+    """Whether it is a tensor of more than one number, such as a step counter is not."""
+    return isinstance(value, Tensor) and value.dim() > 0
 
 
 def _plain(optimizer: Any) -> torch.optim.Optimizer:
@@ -164,7 +193,8 @@ def expand(small: nn.Module, whole: nn.Module, mask: HeadMask) -> None:
     with torch.no_grad():
         for name, parameter in whole.named_parameters():
             if name in left:
-                parameter.view(-1)[left[name].flatten()] = trained[name].flatten()
+                values = trained[name].flatten().to(parameter)
+                parameter.view(-1)[left[name].flatten().to(parameter.device)] = values
             else:
                 parameter.copy_(trained[name])
         for name, buffer in whole.named_buffers():

@@ -27,7 +27,7 @@ from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
 from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
-from headcount.training.shrink import ShrinkingTrainer, worth_cutting
+from headcount.training.shrink import ShrinkingTrainer, refuse_uncuttable, worth_cutting
 from headcount.training.step import PrunerStep, ignores_item_count
 
 
@@ -66,14 +66,8 @@ class PruningTrainer(ShrinkingTrainer, ShardedTrainer):
         self._gates = ExitStack()
         self._removed = self._loss_known = False
         self._skeleton = skeleton(self._plain()) if self.is_fsdp_enabled else None
-        if pruner.cuts_while_training and (
-            self.is_fsdp_enabled or self.is_deepspeed_enabled or self.args.load_best_model_at_end
-        ):
-            raise HeadcountError(
-                "heads cannot be cut while a model is sharded, nor when an earlier checkpoint is "
-                "to be taken at the end; leave out commit_at and shed, or FSDP, DeepSpeed and "
-                "load_best_model_at_end"
-            )
+        if pruner.cuts_while_training:
+            refuse_uncuttable(self.args, self.is_fsdp_enabled or self.is_deepspeed_enabled)
         self.pruner_step: PrunerStep | None = None
         self._attach()
         checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
