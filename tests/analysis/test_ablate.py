@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from headcount.analysis import (
     save_analysis,
 )
 from headcount.analysis.ablation.checkpoints import find_checkpoints
+from headcount.analysis.ablation.greedy import steps
 from headcount.analysis.ablation.replay import MaskedPasses
 from headcount.cli import app
 from headcount.errors import HeadcountError
@@ -136,6 +138,17 @@ def test_with_one_set_heads_are_chosen_on_a_half_of_it(planted: BatchSubject) ->
     assert "every other example" in found.note
 
 
+def test_a_batch_of_one_example_is_in_one_half_alone(planted: BatchSubject) -> None:
+    (whole,) = planted._batches["first"]
+    parts = [slice(0, 4), slice(4, 5)]
+    batches = [{name: value[part] for name, value in whole.items()} for part in parts]
+    halves = BatchSubject(planted.model, {"only": batches}).halved()
+    assert [len(halves._batches[name]) for name in halves.sets] == [2, 1]
+    everything = HeadMask.all(halves.heads)
+    answers = [halves.evaluate(name, [everything])[0].predictions for name in halves.sets]
+    assert [len(given) for given in answers] == [3, 2]
+
+
 def test_the_same_head_matters_on_both_sets(planted: BatchSubject, tmp_path: Path) -> None:
     found = ablate_transfer(planted)
     assert (found.first.split, found.second.split) == ("first", "second")
@@ -158,6 +171,14 @@ def test_the_planted_head_is_closed_last(planted: BatchSubject) -> None:
         ablate_greedy(planted, step=0)
 
 
+@pytest.mark.parametrize("step", [0.1, 0.3, 0.4, 0.7, 1 / 3, 1.0])
+def test_no_two_points_are_further_apart_than_the_step(step: float) -> None:
+    shares = steps(step)
+    assert shares[0] == 0 and shares[-1] == 1
+    gaps = [after - before for before, after in pairwise(shares)]
+    assert 1e-6 < min(gaps) and max(gaps) < step + 1e-6
+
+
 def test_checkpoints_are_measured_by_their_own_unpruned_metric(planted: BatchSubject) -> None:
     found = ablate_checkpoints([planted, planted, planted], step=0.5)
     assert [found.relative(m, m.points[0]) for m in found.moments] == [100.0] * 3
@@ -173,6 +194,13 @@ def test_checkpoints_are_found_in_the_order_of_their_steps(tmp_path: Path) -> No
         (tmp_path / f"checkpoint-{step}" / "config.json").touch()
     names = [path.name for path in find_checkpoints([tmp_path])]
     assert names == ["checkpoint-20", "checkpoint-500", "checkpoint-1000"]
+    given = sorted(tmp_path.iterdir())
+    assert given[0].name == "checkpoint-1000"  # as a shell lists them
+    assert [path.name for path in find_checkpoints(given)] == names
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").touch()
+    mixed = [tmp_path / "checkpoint-1000", tmp_path / "base"]
+    assert find_checkpoints(mixed) == mixed
     with pytest.raises(HeadcountError, match="no model"):
         find_checkpoints([tmp_path], "epoch-*")
 
