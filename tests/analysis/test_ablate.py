@@ -176,7 +176,7 @@ def test_no_two_points_are_further_apart_than_the_step(step: float) -> None:
     shares = steps(step)
     assert shares[0] == 0 and shares[-1] == 1
     gaps = [after - before for before, after in pairwise(shares)]
-    assert 1e-6 < min(gaps) and max(gaps) < step + 1e-6
+    assert min(gaps) > 1e-6 and max(gaps) < step + 1e-6
 
 
 def test_checkpoints_are_measured_by_their_own_unpruned_metric(planted: BatchSubject) -> None:

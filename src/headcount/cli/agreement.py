@@ -25,11 +25,11 @@ def agreement(
     """
     from headcount.analysis.agreement import agreement as compare
     from headcount.analysis.agreement import choices_of
-    from headcount.analysis.store import save_analysis
+    from headcount.analysis.store import FOLDER, save_analysis
     from headcount.report.study_data import read_study
 
     model = str(read_study(studies[0]).results["model"].iloc[0])
     found = compare(list(choices_of(studies)), model)
-    folder = output or studies[0] / "analyses" / found.kind
+    folder = output or studies[0] / FOLDER / found.kind
     save_analysis(found, folder)
     show_analysis(Console(), found, folder)
