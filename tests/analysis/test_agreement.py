@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from headcount.analysis.store import find_analyses, load_analysis, save_analysis
 from headcount.cli import app
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.report.analyses import analysis_sections
+from headcount.report.page.section import told_apart
 
 from ..report.synthetic import write_study
 
@@ -113,5 +116,18 @@ def test_the_command_writes_what_the_report_finds(tmp_path: Path) -> None:
     again = tmp_path / "again"
     save_analysis(found, again)
     assert load_analysis(again) == found
+    (tmp_path / "file").touch()
+    with pytest.raises(HeadcountError, match="file is not a folder"):
+        save_analysis(found, tmp_path / "file" / "inside" / "out")
+    twin = folder.with_name("twin")
+    save_analysis(found, twin)
+    whole = (twin / "agreement.svg").read_text()
+    (twin / "agreement.svg").write_text(whole[: len(whole) // 2])
+    sections, problems = analysis_sections(study)
+    assert [len(section.pictures) for section in sections] == [1, 0]
+    assert len(problems) == 1 and "twin/agreement.svg is damaged" in problems[0]
+    first, second = (section.anchor for section in told_apart(sections))
+    assert second == f"{first}-2"
+    shutil.rmtree(twin)
     (folder / "analysis.json").write_text("{")
     assert len(find_analyses(study)[1]) == 1
