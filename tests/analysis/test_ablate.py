@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,10 @@ from headcount.analysis.ablation.greedy import steps
 from headcount.analysis.ablation.replay import MaskedPasses
 from headcount.cli import app
 from headcount.errors import HeadcountError
+from headcount.report.significance import RESAMPLES
+from headcount.runs.evaluate import Evaluation
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.tasks.metrics import METRICS
 
 from ..tiny import BATCH, Family, build, families
 
@@ -120,6 +125,28 @@ def test_the_planted_head_is_the_significant_one(planted: BatchSubject, tmp_path
     assert load_analysis(tmp_path / "one") == found
     assert (tmp_path / "one" / "heads.png").exists()
     assert (tmp_path / "one" / "histogram.svg").exists()
+
+
+class ByF1(BatchSubject):
+    """A metric whose test resamples, where accuracy has an exact one."""
+
+    metric = "macro_f1"
+
+    def evaluate(self, split: str, masks: Sequence[HeadMask]) -> list[Evaluation]:
+        return [
+            replace(one, metrics={self.metric: METRICS[self.metric](one.predictions, one.gold)})
+            for one in super().evaluate(split, masks)
+        ]
+
+
+def test_resampled_tests_are_fine_enough_for_the_correction(planted: BatchSubject) -> None:
+    found = ablate_one(ByF1(planted.model, planted._batches))
+    assert len(found.effects) / (1 + RESAMPLES) > found.alpha  # so that the usual would not do
+    assert [e.name for e in found.significant(corrected=True)] == [PLANTED]
+    assert "which none can be" not in found.note
+    coarse = replace(found, least=1 / (1 + RESAMPLES))
+    assert "which none can be: their resamples tell no p-value below 0.001" in coarse.note
+    assert "which none can be" not in ablate_one(planted).note
 
 
 def test_one_head_is_enough_where_the_planted_one_stays(planted: BatchSubject) -> None:
