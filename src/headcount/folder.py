@@ -150,7 +150,12 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise HeadcountError(f"{path} exists already; give a new folder for the output")
     if not path.absolute().parent.is_dir():
         raise HeadcountError(f"{path} cannot be written: {path.parent} is not a folder")
-    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+    except OSError as error:
+        raise HeadcountError(
+            f"{path} cannot be written: {error.strerror or error}; give another folder"
+        ) from error
     try:
         yield scratch
         scratch.chmod(0o755)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,14 @@ from headcount.analysis import (
     save_analysis,
 )
 from headcount.analysis.ablation.checkpoints import find_checkpoints
+from headcount.analysis.ablation.greedy import steps
 from headcount.analysis.ablation.replay import MaskedPasses
 from headcount.cli import app
 from headcount.errors import HeadcountError
+from headcount.report.significance import RESAMPLES
+from headcount.runs.evaluate import Evaluation
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.tasks.metrics import METRICS
 
 from ..tiny import BATCH, Family, build, families
 
@@ -120,6 +127,28 @@ def test_the_planted_head_is_the_significant_one(planted: BatchSubject, tmp_path
     assert (tmp_path / "one" / "histogram.svg").exists()
 
 
+class ByF1(BatchSubject):
+    """A metric whose test resamples, where accuracy has an exact one."""
+
+    metric = "macro_f1"
+
+    def evaluate(self, split: str, masks: Sequence[HeadMask]) -> list[Evaluation]:
+        return [
+            replace(one, metrics={self.metric: METRICS[self.metric](one.predictions, one.gold)})
+            for one in super().evaluate(split, masks)
+        ]
+
+
+def test_resampled_tests_are_fine_enough_for_the_correction(planted: BatchSubject) -> None:
+    found = ablate_one(ByF1(planted.model, planted._batches))
+    assert len(found.effects) / (1 + RESAMPLES) > found.alpha  # so that the usual would not do
+    assert [e.name for e in found.significant(corrected=True)] == [PLANTED]
+    assert "which none can be" not in found.note
+    coarse = replace(found, least=1 / (1 + RESAMPLES))
+    assert "which none can be: their resamples tell no p-value below 0.001" in coarse.note
+    assert "which none can be" not in ablate_one(planted).note
+
+
 def test_one_head_is_enough_where_the_planted_one_stays(planted: BatchSubject) -> None:
     found = ablate_all_but_one(planted)
     assert (found.chosen_on, found.split, found.halves) == ("first", "second", False)
@@ -134,6 +163,17 @@ def test_with_one_set_heads_are_chosen_on_a_half_of_it(planted: BatchSubject) ->
     found = ablate_all_but_one(single)
     assert found.halves and found.examples == 80
     assert "every other example" in found.note
+
+
+def test_a_batch_of_one_example_is_in_one_half_alone(planted: BatchSubject) -> None:
+    (whole,) = planted._batches["first"]
+    parts = [slice(0, 4), slice(4, 5)]
+    batches = [{name: value[part] for name, value in whole.items()} for part in parts]
+    halves = BatchSubject(planted.model, {"only": batches}).halved()
+    assert [len(halves._batches[name]) for name in halves.sets] == [2, 1]
+    everything = HeadMask.all(halves.heads)
+    answers = [halves.evaluate(name, [everything])[0].predictions for name in halves.sets]
+    assert [len(given) for given in answers] == [3, 2]
 
 
 def test_the_same_head_matters_on_both_sets(planted: BatchSubject, tmp_path: Path) -> None:
@@ -158,6 +198,14 @@ def test_the_planted_head_is_closed_last(planted: BatchSubject) -> None:
         ablate_greedy(planted, step=0)
 
 
+@pytest.mark.parametrize("step", [0.1, 0.3, 0.4, 0.7, 1 / 3, 1.0])
+def test_no_two_points_are_further_apart_than_the_step(step: float) -> None:
+    shares = steps(step)
+    assert shares[0] == 0 and shares[-1] == 1
+    gaps = [after - before for before, after in pairwise(shares)]
+    assert min(gaps) > 1e-6 and max(gaps) < step + 1e-6
+
+
 def test_checkpoints_are_measured_by_their_own_unpruned_metric(planted: BatchSubject) -> None:
     found = ablate_checkpoints([planted, planted, planted], step=0.5)
     assert [found.relative(m, m.points[0]) for m in found.moments] == [100.0] * 3
@@ -173,6 +221,13 @@ def test_checkpoints_are_found_in_the_order_of_their_steps(tmp_path: Path) -> No
         (tmp_path / f"checkpoint-{step}" / "config.json").touch()
     names = [path.name for path in find_checkpoints([tmp_path])]
     assert names == ["checkpoint-20", "checkpoint-500", "checkpoint-1000"]
+    given = sorted(tmp_path.iterdir())
+    assert given[0].name == "checkpoint-1000"  # as a shell lists them
+    assert [path.name for path in find_checkpoints(given)] == names
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").touch()
+    mixed = [tmp_path / "checkpoint-1000", tmp_path / "base"]
+    assert find_checkpoints(mixed) == mixed
     with pytest.raises(HeadcountError, match="no model"):
         find_checkpoints([tmp_path], "epoch-*")
 

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from headcount.analysis.agreement import Choice, agreement
+from headcount.analysis.agreement import Choice, agreement, choices_of
 from headcount.analysis.store import find_analyses, load_analysis, save_analysis
 from headcount.cli import app
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.report.analyses import analysis_sections
+from headcount.report.page.section import told_apart
 
 from ..report.synthetic import write_study
 
@@ -41,6 +45,38 @@ def test_draws_at_random_share_what_chance_says() -> None:
     assert overlap.pairs == 40 * 39 / 2
     assert overlap.kappa == pytest.approx(0.0, abs=0.03)
     assert overlap.p_value > 0.5
+
+
+def test_heads_that_are_kept_in_any_case_are_no_agreement() -> None:
+    import random
+
+    scope = frozenset(range(24))  # two layers; the others are in every mask
+
+    def drawn(seed: int) -> Choice:
+        chosen = frozenset(random.Random(seed).sample(sorted(scope), 8))
+        mask = HeadMask("bert", LAYOUT, chosen | (frozenset(range(72)) - scope))
+        return Choice("s", "random", seed, mask, scope)
+
+    (overlap,) = agreement([drawn(seed) for seed in range(40)]).overlaps
+    assert (overlap.keep, overlap.expected) == (8, pytest.approx(8 * 8 / 24))
+    assert overlap.kappa == pytest.approx(0.0, abs=0.03)
+    whole = choice(range(len(drawn(0).mask)), "random", seed=1)
+    with pytest.raises(HeadcountError, match="same kinds and layers"):
+        agreement([drawn(0), whole])
+
+
+def test_studies_of_one_name_are_two_and_runs_tell_their_scope(tmp_path: Path) -> None:
+    folders = [write_study(tmp_path / task / "study", seeds=1) for task in ("mnli", "sst2")]
+    for file in folders[0].glob("runs/joint-dsp-12-*/settings.json"):
+        told = json.loads(file.read_text())
+        told["settings"] = {"kinds": ["encoder"], "layers": [1, 3]}
+        file.write_text(json.dumps(told))
+    choices = list(choices_of([*folders, folders[0] / "." / "runs" / ".."]))
+    assert {one.study for one in choices} == {"mnli/study", "sst2/study"}
+    assert len(choices) == len({(c.study, c.method, c.mask.kept) for c in choices})
+    (scoped,) = [one for one in choices if one.within is not None]
+    assert scoped.within == {*range(12, 24), *range(36, 48)}
+    assert {one.study for one in choices_of(folders[:1])} == {"study"}
 
 
 def test_more_pairs_of_the_same_overlap_are_no_stronger_proof_than_twice_one() -> None:
@@ -80,5 +116,18 @@ def test_the_command_writes_what_the_report_finds(tmp_path: Path) -> None:
     again = tmp_path / "again"
     save_analysis(found, again)
     assert load_analysis(again) == found
+    (tmp_path / "file").touch()
+    with pytest.raises(HeadcountError, match="file is not a folder"):
+        save_analysis(found, tmp_path / "file" / "inside" / "out")
+    twin = folder.with_name("twin")
+    save_analysis(found, twin)
+    whole = (twin / "agreement.svg").read_text()
+    (twin / "agreement.svg").write_text(whole[: len(whole) // 2])
+    sections, problems = analysis_sections(study)
+    assert [len(section.pictures) for section in sections] == [1, 0]
+    assert len(problems) == 1 and "twin/agreement.svg is damaged" in problems[0]
+    first, second = (section.anchor for section in told_apart(sections))
+    assert second == f"{first}-2"
+    shutil.rmtree(twin)
     (folder / "analysis.json").write_text("{")
     assert len(find_analyses(study)[1]) == 1

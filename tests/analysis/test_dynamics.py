@@ -44,6 +44,14 @@ def test_a_choice_settles_where_it_stops_moving(study: Path) -> None:
     assert row["final heads selected at half, %"] == 100.0
 
 
+@pytest.mark.parametrize("method", ["fixed", "random", "unpruned"])
+def test_heads_that_were_given_did_not_settle(study: Path, method: str) -> None:
+    file = study / "runs/joint-dsp-12-seed0/metrics.json"
+    file.write_text(file.read_text().replace('"joint-dsp"', f'"{method}"'))
+    with pytest.raises(HeadcountError, match="heads that it chose"):
+        dynamics(study)
+
+
 def test_the_command_saves_what_it_found(study: Path) -> None:
     done = CliRunner().invoke(app, ["dynamics", str(study)])
     assert done.exit_code == 0, done.output

@@ -63,3 +63,12 @@ def test_translations_must_match_the_sentences(tmp_path: Path) -> None:
     with pytest.raises(HeadcountError, match="4 lines, but there are 3"):
         read_sentences(tmp_path / "a", target=tmp_path / "b")
     assert len(read_sentences(tmp_path / "a", target=tmp_path / "b", limit=3)) == 2
+
+
+def test_translations_of_two_files_at_once_are_refused(tmp_path: Path) -> None:
+    """With a limit, the lines of the second file would be taken for the first one's."""
+    for name in ("text", "target"):
+        (tmp_path / name).write_text("one\ntwo\n")
+    (tmp_path / "trees").write_text(TREES)
+    with pytest.raises(HeadcountError, match="one of the two files"):
+        read_sentences(*(tmp_path / name for name in ("text", "trees", "target")), limit=1)

@@ -287,6 +287,18 @@ def test_the_command_writes_map_table_and_relations(encoder: Path, tmp_path: Pat
     assert "exists already" in str(again.exception)
 
 
+def test_the_command_refuses_what_it_cannot_use_before_the_model_is_read(tmp_path: Path) -> None:
+    def said(*more: str) -> str:
+        command = ["roles", str(tmp_path / "no-model"), "--text", str(tmp_path / "text"), *more]
+        return str(CliRunner().invoke(app, command).exception)
+
+    (tmp_path / "text").write_text("a film\n")
+    study = str(tmp_path / "study")
+    assert "is no study" in said("--study", study)
+    assert "give one of them" in said("--study", study, "--mask", str(tmp_path / "mask.json"))
+    assert "is not a folder" in said("--output", str(tmp_path / "text" / "out"))
+
+
 def test_the_command_measures_each_pruned_model_of_a_study(encoder: Path, tmp_path: Path) -> None:
     config = BertConfig(
         vocab_size=29, hidden_size=24, num_hidden_layers=4, num_attention_heads=12,

@@ -124,6 +124,9 @@ def test_bootstrap_tells_a_large_difference_from_none() -> None:
     again = [paired_bootstrap("macro_f1", [better], [worse]) for _ in range(2)]
     assert again[0] == again[1]
     assert compare("matthews_correlation", [better], [better]).p_value == 1.0
+    finer = [compare("matthews_correlation", [better], [s], resamples=5000) for s in (worse, alike)]
+    assert finer[0].p_value < 1 / 1001 and finer[0].least == 1 / 5001
+    assert finer[1].p_value > 0.1
 
 
 def test_bootstrap_of_values_and_losses() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from scipy.stats import hypergeom
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Pairing = Literal["seeds of one method", "two methods", "two studies"]
+_Key = tuple[int, str, str, Pairing]  # K, what is compared with what, and how
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,25 @@ class Choice:
         method: that chose.
         seed: of the run.
         mask: the kept heads.
+        within: flat indices of the heads that the method decided about, since all others are kept
+            in any case; None for all heads.
     """
 
     study: str
     method: str
     seed: int
     mask: HeadMask
+    within: frozenset[int] | None = None
+
+    @property
+    def scope(self) -> frozenset[int]:
+        """The heads that the method decided about."""
+        return frozenset(range(self.mask.born)) if self.within is None else self.within
+
+    @property
+    def chosen(self) -> frozenset[int]:
+        """The kept heads of the scope."""
+        return self.mask.kept & self.scope
 
 
 @dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Overlap:
         first: a method, with its study where there are several.
         second: likewise; the same for seeds of one method.
         pairing: what the pairs are.
-        keep: K.
+        keep: K, of the heads that the methods decided about.
         pairs: of kept sets.
         shared: heads that a pair has in common, the mean.
         expected: what two draws at random have in common.
@@ -92,8 +106,10 @@ class Agreement(Analysis):
         sure = sum(o.p_value < 0.05 / tests for o in self.overlaps)
         return (
             "Heads that two kept sets of the same size have in common, and κ = (shared − chance) / "
-            "(K − chance): 1 for the same heads, 0 for two draws at random. The test is "
-            f"hypergeometric; of {tests} tests {sure} are below 0.05 after Bonferroni's correction."
+            "(K − chance): 1 for the same heads, 0 for two draws at random. All are counted among "
+            "the heads that the methods decided about, and sets are compared where those are the "
+            f"same. The test is hypergeometric; of {tests} tests {sure} are below 0.05 after "
+            "Bonferroni's correction."
         )
 
     def table(self) -> pd.DataFrame:
@@ -143,20 +159,24 @@ def agreement(choices: Sequence[Choice], model: str = "the model") -> Agreement:
             )
     born = sum(count for _, count in layout)
     several = len({choice.study for choice in choices}) > 1
-    groups: dict[tuple[int, str, str, Pairing], list[tuple[HeadMask, HeadMask]]] = {}
+    # A group is of one scope, so that one number of heads says what chance would do.
+    groups: dict[tuple[_Key, frozenset[int]], list[tuple[Choice, Choice]]] = {}
     for a, b in combinations(choices, 2):
-        if len(a.mask) != len(b.mask) or not 0 < len(a.mask) < born:
+        keep = len(a.chosen)
+        if a.scope != b.scope or keep != len(b.chosen) or not 0 < keep < len(a.scope):
             continue
         pairing = _pairing(a, b)
         if pairing is not None:
             first, second = sorted(_name(choice, several) for choice in (a, b))
-            groups.setdefault((len(a.mask), first, second, pairing), []).append((a.mask, b.mask))
+            groups.setdefault(((keep, first, second, pairing), a.scope), []).append((a, b))
     if not groups:
         raise HeadcountError(
-            "no two of these runs kept the same number of heads; compare methods or seeds at one K"
+            "no two of these runs kept the same number of heads, out of the same kinds and layers; "
+            "compare methods or seeds at one K"
         )
-    order = sorted(groups.items(), key=lambda item: (-item[0][0], item[0][3], item[0][1:3]))
-    return Agreement(model, born, tuple(_overlap(key, pairs, born) for key, pairs in order))
+    overlaps = [_overlap(key, pairs, len(scope)) for (key, scope), pairs in groups.items()]
+    overlaps.sort(key=lambda o: (-o.keep, o.pairing, o.first, o.second))
+    return Agreement(model, born, tuple(overlaps))
 
 
 def _name(choice: Choice, several: bool) -> str:
@@ -169,16 +189,14 @@ def _pairing(a: Choice, b: Choice) -> Pairing | None:
     return "two studies" if a.method == b.method else None
 
 
-def _overlap(
-    key: tuple[int, str, str, Pairing], pairs: list[tuple[HeadMask, HeadMask]], born: int
-) -> Overlap:
+def _overlap(key: _Key, pairs: list[tuple[Choice, Choice]], heads: int) -> Overlap:
     keep, first, second, pairing = key
-    shared = [len(a.kept & b.kept) for a, b in pairs]
-    by_chance = hypergeom(born, keep, keep)
+    shared = [len(a.chosen & b.chosen) for a, b in pairs]
+    by_chance = hypergeom(heads, keep, keep)
     p_values = sorted(float(by_chance.sf(count - 1)) for count in shared)
     middle = p_values[len(p_values) // 2]
     p = middle if len(pairs) == 1 else min(1.0, 2 * middle)
-    expected = keep * keep / born
+    expected = keep * keep / heads
     mean = sum(shared) / len(shared)
     kappa = (mean - expected) / (keep - expected)
     return Overlap(first, second, pairing, keep, len(pairs), mean, expected, kappa, p)
@@ -187,14 +205,42 @@ def _overlap(
 def choices_of(folders: Sequence[Path]) -> Iterator[Choice]:
     """The kept sets of the finished runs of studies.
 
+    A study has as much of its path for a name as tells it from the others.
+
     Args:
-        folders: outputs of `headcount compare`.
+        folders: outputs of `headcount compare`; one that is given twice counts once.
     """
     from headcount.report.study_data import read_study
     from headcount.study.entry import UNPRUNED
 
-    for folder in folders:
+    for folder, name in _names(folders).items():
         for run in read_study(folder).runs.values():
             if run.mask is not None and run.method != UNPRUNED:
                 seed = int(run.settings.get("seed", 0))
-                yield Choice(folder.name, run.method, seed, run.mask)
+                within = _within(run.mask, run.settings.get("settings") or {})
+                yield Choice(name, run.method, seed, run.mask, within)
+
+
+def _names(folders: Sequence[Path]) -> dict[Path, str]:
+    """The ends of the paths, of as many parts as it takes for no two to be the same."""
+    places = list(dict.fromkeys(folder.resolve() for folder in folders))
+    for parts in range(1, max((len(place.parts) for place in places), default=0)):
+        names = ["/".join(place.parts[-parts:]) for place in places]
+        if len(set(names)) == len(places):
+            return dict(zip(places, names, strict=True))
+    return {place: str(place) for place in places}
+
+
+def _within(mask: HeadMask, settings: Mapping[str, Any]) -> frozenset[int] | None:
+    """The heads of the kinds and layers that a run's method was told to decide about."""
+    kinds, layers = settings.get("kinds"), settings.get("layers")
+    if kinds is None and layers is None:
+        return None
+    inside: set[int] = set()
+    start = 0
+    for name, count in mask.layout:
+        kind, layer = name.split(".")[-2:]
+        if (kinds is None or kind in kinds) and (layers is None or int(layer) in layers):
+            inside.update(range(start, start + count))
+        start += count
+    return frozenset(inside)

@@ -131,8 +131,8 @@ def dynamics(study: str | Path) -> Dynamics:
     courses = [course for run in data.runs.values() if (course := _course(run)) is not None]
     if not courses:
         raise HeadcountError(
-            f"no run of {study} has a selection history; run a method that learns, such as "
-            "joint-dsp"
+            f"no run of {study} has a selection history of heads that it chose; run a method that "
+            "learns, such as joint-dsp"
         )
     courses.sort(key=lambda c: (c.method, -c.keep, c.seed))
     first = data.results.iloc[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,20 @@ FOLDER = "analyses"  # of a study, where its report finds them
 _FORMAT = "headcount analysis 1"
 
 
+def refuse_bad_place(folder: Path) -> None:
+    """Tell before the work, not after, that an analysis cannot be saved there.
+
+    Args:
+        folder: must not exist; neither need those above.
+    """
+    if folder.exists():
+        raise HeadcountError(f"{folder} exists already; give a new folder for the output")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "may not be written to" if above.is_dir() else "is not a folder"
+        raise HeadcountError(f"{folder} cannot be written: {above} {why}; give another folder")
+
+
 def save_analysis(analysis: Analysis, folder: Path) -> None:
     """Write a new folder with the result, its table as CSV and Markdown, and its figures.
 
@@ -25,7 +40,13 @@ def save_analysis(analysis: Analysis, folder: Path) -> None:
         analysis: any.
         folder: must not exist; inside `analyses` of a study, its report shows it.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    refuse_bad_place(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HeadcountError(
+            f"{folder} cannot be written: {error.strerror or error}; give another folder"
+        ) from error
     with new_folder(folder) as scratch:
         text = TypeAdapter(type(analysis)).dump_python(analysis, mode="json")
         content = {"format": _FORMAT, "kind": analysis.kind, "result": text}

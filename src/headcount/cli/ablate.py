@@ -12,7 +12,6 @@ from rich.console import Console
 
 from headcount.cli import options
 from headcount.cli.show import Bars, show_analysis
-from headcount.errors import HeadcountError
 
 if TYPE_CHECKING:
     from headcount.analysis.base import Analysis
@@ -60,9 +59,10 @@ def one(
     Example: headcount ablate one model --task mnli --data DIR --output ablated
     """
     settings = options.run_settings(recipe, {**locals()})
-    _refuse_existing(output)
     from headcount.analysis.ablation import TaskSubject, ablate_one
+    from headcount.analysis.store import refuse_bad_place
 
+    refuse_bad_place(output)
     console = Console(stderr=as_json)
     with Bars(console) as bars:
         found = ablate_one(TaskSubject(settings, bars), alpha=alpha)
@@ -95,9 +95,10 @@ def all_but_one(
     Example: headcount ablate all-but-one model --task mnli --data DIR --output alone
     """
     settings = options.run_settings(recipe, {**locals()})
-    _refuse_existing(output)
     from headcount.analysis.ablation import TaskSubject, ablate_all_but_one
+    from headcount.analysis.store import refuse_bad_place
 
+    refuse_bad_place(output)
     console = Console(stderr=as_json)
     with Bars(console) as bars:
         found = ablate_all_but_one(TaskSubject(settings, bars), alpha)
@@ -139,10 +140,11 @@ def transfer(
     Example: headcount ablate transfer model --task mnli --data DIR --output transfer
     """
     settings = options.run_settings(recipe, {**locals()})
-    _refuse_existing(output)
     from headcount.analysis.ablation import TaskSubject, ablate_transfer
     from headcount.analysis.ablation.task_subject import refuse_other_labels
+    from headcount.analysis.store import refuse_bad_place
 
+    refuse_bad_place(output)
     console = Console(stderr=as_json)
     with Bars(console) as bars:
         second = None
@@ -195,9 +197,10 @@ def greedy(
     Example: headcount ablate greedy model --task mnli --data DIR --output greedy
     """
     settings = options.run_settings(recipe, {**locals()})
-    _refuse_existing(output)
     from headcount.analysis.ablation import TaskSubject, ablate_greedy
+    from headcount.analysis.store import refuse_bad_place
 
+    refuse_bad_place(output)
     console = Console(stderr=as_json)
     with Bars(console) as bars:
         found = ablate_greedy(TaskSubject(settings, bars, sample), kind or (), step, ablation)
@@ -238,20 +241,15 @@ def checkpoints(
     """
     from headcount.analysis.ablation import ablate_checkpoints
     from headcount.analysis.ablation.checkpoints import find_checkpoints
+    from headcount.analysis.store import refuse_bad_place
 
     found_folders = find_checkpoints(folders, pattern)
     settings = options.run_settings(recipe, {**locals(), "model": str(found_folders[0])})
-    _refuse_existing(output)
+    refuse_bad_place(output)
     console = Console(stderr=as_json)
     with Bars(console) as bars:
         found = ablate_checkpoints(settings, found_folders, step, sample=sample, progress=bars)
     _tell(console, found, output, as_json)
-
-
-def _refuse_existing(output: Path) -> None:
-    """Before hours of work, not after."""
-    if output.exists():
-        raise HeadcountError(f"{output} exists already; give a new folder for the output")
 
 
 def _tell(console: Console, found: Analysis, output: Path, as_json: bool) -> None:

@@ -23,13 +23,14 @@ def agreement(
 
     Example: headcount agreement study
     """
+    from headcount.analysis.agreement import Agreement, choices_of
     from headcount.analysis.agreement import agreement as compare
-    from headcount.analysis.agreement import choices_of
-    from headcount.analysis.store import save_analysis
+    from headcount.analysis.store import FOLDER, refuse_bad_place, save_analysis
     from headcount.report.study_data import read_study
 
+    folder = output or studies[0] / FOLDER / Agreement.kind
+    refuse_bad_place(folder)
     model = str(read_study(studies[0]).results["model"].iloc[0])
     found = compare(list(choices_of(studies)), model)
-    folder = output or studies[0] / "analyses" / found.kind
     save_analysis(found, folder)
     show_analysis(Console(), found, folder)

@@ -79,8 +79,10 @@ def bench(
 
     Example: headcount bench model small --length 40
     """
-    if output is not None and output.exists():  # said before the work, not after
-        raise HeadcountError(f"{output} exists already; give a new folder for the output")
+    if output is not None:
+        from headcount.analysis.store import refuse_bad_place
+
+        refuse_bad_place(output)
     if len(set(models)) < len(models):
         raise HeadcountError("a model is given twice; give each folder once")
     if len(models) > 1 and keep is not None:

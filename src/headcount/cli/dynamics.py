@@ -21,10 +21,12 @@ def dynamics(
 
     Example: headcount dynamics study
     """
+    from headcount.analysis.dynamics import Dynamics
     from headcount.analysis.dynamics import dynamics as follow
-    from headcount.analysis.store import FOLDER, save_analysis
+    from headcount.analysis.store import FOLDER, refuse_bad_place, save_analysis
 
+    folder = output or study / FOLDER / Dynamics.kind
+    refuse_bad_place(folder)
     found = follow(study)
-    folder = output or study / FOLDER / found.kind
     save_analysis(found, folder)
     show_analysis(Console(), found, folder)

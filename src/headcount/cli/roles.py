@@ -52,8 +52,9 @@ def roles(
     from headcount.analysis.roles import Roles, find_roles, read_sentences, roles_over_keep
     from headcount.analysis.roles.measure import MAX_LENGTH
     from headcount.analysis.roles.over_keep import RolesOverKeep
-    from headcount.analysis.store import FILE, FOLDER, save_analysis
+    from headcount.analysis.store import FILE, FOLDER, refuse_bad_place, save_analysis
     from headcount.folder import load_model
+    from headcount.report.study_data import read_study
     from headcount.tasks.classifier import load_tokenizer
     from headcount.tasks.text_lines import read_lines
 
@@ -61,9 +62,15 @@ def roles(
         raise HeadcountError("there is no place for the result; give a new folder as --output")
     if pruned and study is None:
         raise HeadcountError("--pruned is about the runs of a study; give its folder as --study")
+    if mask is not None and study is not None:
+        raise HeadcountError(
+            "--mask and --study both say which heads are kept; give one of them, since a study's "
+            "runs have their own masks"
+        )
     folder = output or Path(str(study)) / FOLDER / RolesOverKeep.kind
-    if folder.exists():  # said before the work, not after
-        raise HeadcountError(f"{folder} exists already; give a new folder for the output")
+    refuse_bad_place(folder)
+    if study is not None:
+        read_study(study)  # what is wrong with it is told before the model is measured
     sentences = read_sentences(text, conllu, target, limit)
     often = None if frequencies is None else read_lines(frequencies)
     data = ", ".join(path.name for path in (text, conllu) if path is not None)

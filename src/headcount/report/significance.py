@@ -6,6 +6,7 @@ they were answers to more examples, which would make chance look smaller than it
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from headcount.report.study_data import Predictions
 
 LEVEL = 0.05
 RESAMPLES = 1000
+_MOST_RESAMPLES = 30_000  # for many tests at once; more take minutes
+_SURELY_CHANCE = 20  # resamples as far off as what was found, after which no more are drawn
 _EXACT = 1000  # up to so many differing examples, the binomial is summed
 _AT_ONCE = 4_000_000  # numbers that a batch of resamples may hold
 _LOSSES = ("perplexity", "loss")
@@ -45,11 +48,19 @@ class Significance:
         p_value: two-sided.
         test: its name.
         n: pairs of answers that it saw, over all seeds.
+        least: the smallest p-value that its resamples can tell; 0 for a test without any.
     """
 
     p_value: float
     test: str
     n: int
+    least: float = 0.0
+
+
+def enough_resamples(tests: int, alpha: float) -> int:
+    """How many let one of so many tests be below alpha after Holm's correction, if any do."""
+    wanted = 2 * tests / alpha if alpha > 0 else math.inf
+    return math.ceil(max(RESAMPLES, min(wanted, _MOST_RESAMPLES)))
 
 
 def compare(
@@ -58,6 +69,7 @@ def compare(
     second: Sequence[Predictions],
     signature: str = "",
     positive: str | None = None,
+    resamples: int = RESAMPLES,
 ) -> Significance:
     """Test whether two systems differ, from their answers to the same examples.
 
@@ -67,13 +79,15 @@ def compare(
         second: of the other, for the same seeds in the same order.
         signature: of a BLEU; its tokenizer and case are used.
         positive: the label that an F1 is of.
+        resamples: of a bootstrap, see `enough_resamples`; translations take no more than the usual
+            number, as each of theirs is slow.
     """
     _refuse_unpaired(first, second)
     if metric == "accuracy" and len(first) == 1:
         return mcnemar(_right(first[0]), _right(second[0]))
     if metric.startswith(("bleu", "chrf")):
         return paired_translation(metric, first, second, signature)
-    return paired_bootstrap(metric, first, second, positive)
+    return paired_bootstrap(metric, first, second, positive, resamples)
 
 
 def mcnemar(first: Array, second: Array) -> Significance:
@@ -114,7 +128,7 @@ def paired_bootstrap(
         first: of one system, one per seed.
         second: of the other, likewise.
         positive: the label that an F1 is of.
-        resamples: how many.
+        resamples: how many at most; a difference that many of the first reach needs no more.
         seed: of the draws.
     """
     score, sides, references = _prepared(metric, first, second, positive)
@@ -122,14 +136,15 @@ def paired_bootstrap(
     generator = np.random.default_rng(seed)
     whole = _difference(score, sides, references, np.arange(n)[None])[0]
     batch = max(1, _AT_ONCE // n)
-    drawn = []
-    for start in range(0, resamples, batch):
-        rows = generator.integers(0, n, (min(batch, resamples - start), n))
-        drawn.append(_difference(score, sides, references, rows))
-    # Around the difference that was found, chance moves as far as it would around none.
-    beyond = np.abs(np.concatenate(drawn) - whole) >= abs(whole)
-    p = (1 + int(beyond.sum())) / (1 + resamples)
-    return Significance(min(p, 1.0), "paired bootstrap", n * len(first))
+    drawn = beyond = 0
+    while drawn < resamples and (drawn < RESAMPLES or beyond < _SURELY_CHANCE):
+        rows = generator.integers(0, n, (min(batch, resamples - drawn), n))
+        found = _difference(score, sides, references, rows)
+        # Around the difference that was found, chance moves as far as it would around none.
+        beyond += int(np.sum(np.abs(found - whole) >= abs(whole)))
+        drawn += len(rows)
+    p = (1 + beyond) / (1 + drawn)
+    return Significance(min(p, 1.0), "paired bootstrap", n * len(first), 1 / (1 + resamples))
 
 
 def paired_translation(
@@ -144,12 +159,19 @@ def paired_translation(
     scorer = CHRF() if metric.startswith("chrf") else _bleu(metric, signature)
     found = [_of_one_seed(scorer, a, b) for a, b in zip(first, second, strict=True)]
     n = sum(len(part) for part in first)
+    least = 1 / (1 + min(map(_samples, first)))
     if len(found) == 1:
-        return Significance(found[0][1], "paired bootstrap of sacrebleu", n)
+        return Significance(found[0][1], "paired bootstrap of sacrebleu", n, least)
     ahead = sum(gain for gain, _ in found) > 0
     p_values = [p if (gain > 0) == ahead else 1.0 for gain, p in found]
     p = min(1.0, 2 * statistics.median(p_values))
-    return Significance(p, "paired bootstrap of sacrebleu, twice the median over seeds", n)
+    test = "paired bootstrap of sacrebleu, twice the median over seeds"
+    return Significance(p, test, n, 2 * least)
+
+
+def _samples(side: Predictions) -> int:
+    # sacrebleu holds all resamples at once.
+    return max(200, min(RESAMPLES, 10_000_000 // len(side)))
 
 
 def _of_one_seed(
@@ -164,8 +186,7 @@ def _of_one_seed(
         {"score": scorer},
         [[str(text) for text in first.references]],
         test_type="bs",
-        # It holds all resamples at once.
-        n_samples=max(200, min(RESAMPLES, 10_000_000 // len(first))),
+        n_samples=_samples(first),
     )
     _, scores = test()
     results: list[Any] = next(found for name, found in scores.items() if name != "System")

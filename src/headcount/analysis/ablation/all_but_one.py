@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from headcount.analysis.ablation.one import ALPHA
+from headcount.analysis.ablation.one import ALPHA, too_coarse
 from headcount.analysis.ablation.subject import Subject
 from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
@@ -60,6 +60,7 @@ class AblateAllButOne(Analysis):
         whole: the metric of the unpruned model on the reported set.
         blocks: those with several heads, in their order.
         alpha: level of the tests.
+        least: the smallest p-value that the tests can tell; 0 where they are exact.
     """
 
     kind: ClassVar[str] = "ablate-all-but-one"
@@ -75,6 +76,7 @@ class AblateAllButOne(Analysis):
     whole: float
     blocks: tuple[Alone, ...]
     alpha: float = ALPHA
+    least: float = 0.0
 
     @property
     def title(self) -> str:
@@ -94,7 +96,8 @@ class AblateAllButOne(Analysis):
             f"Change of {axis_label(self.metric)} when a block keeps only the head that is best "
             f"alone, from {shown(self.metric, self.whole)} of the unpruned model on "
             f"{self.examples} examples of {self.split}. {where} Of {len(self.blocks)} paired "
-            f"tests, {low} are below {self.alpha:g}, {high} after Holm's correction."
+            f"tests, {low} are below {self.alpha:g}, {high} after Holm's correction"
+            f"{too_coarse(len(self.blocks), self.least, self.alpha)}."
         )
 
     def table(self) -> pd.DataFrame:
@@ -155,14 +158,16 @@ def ablate_all_but_one(given: Subject | RunSettings, alpha: float = ALPHA) -> Ab
         start += block.num_heads
     reported, *found = subject.evaluate(split, [everything, *masks])
     value = subject.value(reported)
+    tests = subject.compared(split, reported, found, alpha)
     rows = tuple(
         Alone(
             block.name, block.num_heads, block.heads[place], change, subject.value(one),
-            subject.value(one) - value, subject.p_value(split, reported, one),
+            subject.value(one) - value, test.p_value,
         )
-        for block, (place, change), one in zip(blocks, best, found, strict=True)
+        for block, (place, change), one, test in zip(blocks, best, found, tests, strict=True)
     )  # fmt: skip
     return AblateAllButOne(
         subject.name, subject.task, chosen_on, split, len(reported.predictions), halves,
         subject.metric, subject.greater_is_better, value, rows, alpha,
+        max((test.least for test in tests), default=0.0),
     )  # fmt: skip

@@ -76,7 +76,9 @@ class BatchSubject(Subject):
         split, batches = next(iter(self._batches.items()))
         halves = {
             f"{split}, {name} half": [
-                {key: value[start::2] for key, value in batch.items()} for batch in batches
+                {key: value[start::2] for key, value in batch.items()}
+                for batch in batches
+                if batch_size(batch) > start  # one example alone has no second half
             ]
             for start, name in enumerate(("first", "second"))
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -164,10 +165,15 @@ def ablate_checkpoints(
 def find_checkpoints(folders: Sequence[Path], pattern: str = "checkpoint-*") -> list[Path]:
     """Model folders in order: those given, or the checkpoints inside, by their numbers.
 
+    Checkpoints that are given themselves are put in order too, since a shell's `checkpoint-*` has
+    1000 before 500; models with other names stay as they were given.
+
     Args:
         folders: of models, or of trainings.
         pattern: of the checkpoints' names in the folder of a training.
     """
+    if all(fnmatch(folder.name, pattern) for folder in folders):
+        folders = sorted(folders, key=_by_number)
     found: list[Path] = []
     for folder in folders:
         inside = [path for path in folder.glob(pattern) if (path / "config.json").is_file()]

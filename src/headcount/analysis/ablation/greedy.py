@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
@@ -179,7 +180,7 @@ def steps(step: float) -> list[float]:
         raise HeadcountError(
             f"the step is {step}, expected a share of the heads; give one between 0 and 1, as 0.1"
         )
-    number = round(1 / step)
+    number = math.ceil(1 / step - 1e-9)  # the last one may be smaller
     return [min(1.0, place * step) for place in range(number)] + [1.0]
 
 

@@ -62,6 +62,7 @@ class AblateOne(Analysis):
         whole: the metric of the unpruned model.
         effects: of the heads, in their order.
         alpha: level of the tests.
+        least: the smallest p-value that the tests can tell; 0 where they are exact.
     """
 
     kind: ClassVar[str] = "ablate-one"
@@ -75,6 +76,7 @@ class AblateOne(Analysis):
     whole: float
     effects: tuple[Effect, ...]
     alpha: float = ALPHA
+    least: float = 0.0
 
     @property
     def title(self) -> str:
@@ -89,7 +91,8 @@ class AblateOne(Analysis):
             f"{shown(self.metric, self.whole)} of the unpruned model on {self.examples} examples. "
             f"Of {len(self.effects)} paired tests, {len(low)} are below {self.alpha:g}, where "
             f"chance alone gives about {len(self.effects) * self.alpha:.1f}; {len(high)} are after "
-            f"Holm's correction. The heads whose loss costs most: {named or 'none costs anything'}."
+            f"Holm's correction{too_coarse(len(self.effects), self.least, self.alpha)}. The heads "
+            f"whose loss costs most: {named or 'none costs anything'}."
         )
 
     def significant(self, corrected: bool = False) -> list[Effect]:
@@ -150,17 +153,22 @@ def ablate_one(
     whole, *others = subject.evaluate(name, masks)
     value = subject.value(whole)
     places = [(b.name, head) for b in subject.heads.blocks for head in b.heads]
+    tests = subject.compared(name, whole, others, alpha)
     effects = tuple(
-        Effect(
-            block, head, subject.value(other), subject.value(other) - value,
-            subject.p_value(name, whole, other),
-        )
-        for (block, head), other in zip(places, others, strict=True)
-    )  # fmt: skip
+        Effect(block, head, subject.value(other), subject.value(other) - value, test.p_value)
+        for (block, head), other, test in zip(places, others, tests, strict=True)
+    )
     return AblateOne(
         subject.name, subject.task, name, len(whole.predictions), subject.metric,
-        subject.greater_is_better, value, effects, alpha,
+        subject.greater_is_better, value, effects, alpha, max(test.least for test in tests),
     )  # fmt: skip
+
+
+def too_coarse(tests: int, least: float, alpha: float) -> str:
+    """What to say of Holm's correction where no p-value could survive it; else nothing."""
+    if tests * least < alpha:
+        return ""
+    return f", which none can be: their resamples tell no p-value below {least:.1g}"
 
 
 def chosen_set(subject: Subject, split: str | None, place: int = 0) -> str:

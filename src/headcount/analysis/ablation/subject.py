@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 from headcount.heads.mask import HeadMask
-from headcount.report.significance import compare
+from headcount.report.significance import Significance, compare, enough_resamples
 from headcount.report.study_data import Predictions
 from headcount.runs.evaluate import Evaluation
-from headcount.runs.progress import Progress
+from headcount.runs.progress import Progress, Told
 
 _LEAST = 2  # examples that a paired test can compare
 
@@ -66,11 +66,25 @@ class Subject(ABC):
         """How much a value of the metric is better than another, whichever way it points."""
         return value - whole if self.greater_is_better else whole - value
 
-    def p_value(self, split: str, whole: Evaluation, other: Evaluation) -> float:
-        """Of the two-sided paired test over the examples that fits the metric."""
-        first, second = [_as_predictions(whole)], [_as_predictions(other)]
+    def compared(
+        self, split: str, whole: Evaluation, others: Sequence[Evaluation], alpha: float
+    ) -> list[Significance]:
+        """The two-sided paired test over the examples that fits the metric, for each of the others.
+
+        Args:
+            split: the evaluation set.
+            whole: answers of the unpruned model.
+            others: answers under masks.
+            alpha: the level; with the number of tests it says how fine their p-values must be.
+        """
+        resamples = enough_resamples(len(others), alpha)
         signature, positive = self._signature(split), self._positive()
-        return compare(self.metric, first, second, signature, positive).p_value
+        first = [_as_predictions(whole)]
+        self.progress.begin(f"{len(others)} paired tests", len(others))
+        return [
+            compare(self.metric, first, [_as_predictions(other)], signature, positive, resamples)
+            for other in Told(others, self.progress)
+        ]
 
     def without(self, indices: Sequence[int]) -> HeadMask:
         """All heads but these."""

@@ -57,14 +57,20 @@ def read_sentences(
     Args:
         text: a sentence a line; empty ones are left out.
         conllu: sentences with their trees.
-        target: the translation of every sentence, a line each.
+        target: the translation of every sentence, a line each; with one of the files alone.
         limit: take only so many of each file.
 
     Raises:
-        HeadcountError: no file is given, one cannot be read, or the translations do not match.
+        HeadcountError: no file is given, one cannot be read, the translations do not match, or
+            they are of two files at once.
     """
     if text is None and conllu is None:
         raise HeadcountError("there is nothing to read; give a text or a CoNLL-U file")
+    if text is not None and conllu is not None and target is not None:
+        raise HeadcountError(
+            f"{target} cannot say which lines translate {text} and which {conllu}; give "
+            "translations with one of the two files"
+        )
     found = [] if text is None else [Sentence(line) for line in read_lines(text)[:limit]]
     found += [] if conllu is None else read_conllu(conllu, limit)
     if target is not None:

@@ -27,8 +27,10 @@ from headcount.report.figures.style import (
     unit,
 )
 from headcount.report.study_data import Comparison, Run, StudyData
+from headcount.study.entry import UNPRUNED
 
 Array = np.ndarray[Any, Any]
+_GIVEN = ("fixed", "random", UNPRUNED)  # methods that learn nothing about heads
 _BESIDE = 4  # panels in a row, beyond which they would be too narrow
 _STRIP, _MARK = 36.0, 6.0  # most percent above 100 for all marks, and for each
 
@@ -44,9 +46,10 @@ def settled(run: Run) -> Course | None:
     """The share of the finally selected heads that are selected, at each step of the history.
 
     Returns:
-        None for a run without a history, or one that kept no head.
+        None for a run without a history, one that kept no head, or one whose heads were given:
+        there was no choice that could have settled.
     """
-    if run.history is None or not len(run.history):
+    if run.history is None or not len(run.history) or run.result.method in _GIVEN:
         return None
     selections = run.history.selections
     final = set(run.mask.kept) if run.mask is not None else set(selections[-1].heads)

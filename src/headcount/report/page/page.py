@@ -10,7 +10,7 @@ from plotly.offline import get_plotlyjs
 
 from headcount.report.page.facts import facts, headline
 from headcount.report.page.payload import build_payload, embed
-from headcount.report.page.section import TEMPLATES, Section, render
+from headcount.report.page.section import TEMPLATES, Section, render, told_apart
 from headcount.report.page.sections import sections
 from headcount.report.study_data import Comparison, StudyData
 from headcount.report.tables import Table
@@ -44,7 +44,7 @@ def write_page(
     """
     results = (study.folder / RESULTS).read_text(encoding="utf-8")
     files = {**texts, RESULTS: results}
-    parts = list(sections(study, comparisons, tables, more, list(files)))
+    parts = told_apart(sections(study, comparisons, tables, more, list(files)))
     text = TEMPLATES.get_template("page.html").render(
         title=headline(comparisons),
         facts=list(facts(study, comparisons)),

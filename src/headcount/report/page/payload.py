@@ -83,7 +83,7 @@ def _mean_courses(study: StudyData, group_of: dict[str, int]) -> list[dict[str, 
     found: dict[tuple[int, str], list[Any]] = {}
     for name, run in study.runs.items():
         course = settled(run)
-        if course is not None and name in group_of and run.method != UNPRUNED:
+        if course is not None and name in group_of:
             found.setdefault((group_of[name], run.method), []).append(course)
     return [
         {"group": group, "method": method, "course": course_data(*mean_course(courses))}

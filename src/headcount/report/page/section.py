@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
+
+from headcount.errors import HeadcountError
 
 LONG = 20  # rows, beyond which a table would hide what comes after it
 TEMPLATES = Environment(
@@ -55,9 +57,19 @@ class Picture:
 
     @classmethod
     def read(cls, path: Path, says: str) -> Picture:
-        """From a file that `figures.style.save` wrote, without what only files need."""
-        text = path.read_text(encoding="utf-8")
-        return cls(text[text.index("<svg") :], says)
+        """From a file that `figures.style.save` wrote, without what only files need.
+
+        Raises:
+            HeadcountError: the file cannot be read, or is not a whole figure.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise HeadcountError(f"{path} cannot be read: {error}; write it anew") from error
+        start = text.find("<svg")
+        if start < 0 or not text.rstrip().endswith("</svg>"):  # what is cut off would eat the page
+            raise HeadcountError(f"{path} is damaged, it is not a whole SVG; write it anew")
+        return cls(text[start:], says)
 
 
 @dataclass(frozen=True)
@@ -65,11 +77,12 @@ class Section:
     """One part of the page; what is left empty is not shown.
 
     Attributes:
-        title: its heading, unlike those of all other sections.
+        title: its heading.
         note: a few words below the heading.
         body: HTML, for what the other parts cannot say.
         pictures: figures side by side, as many as fit.
         grids: tables, one below the other.
+        number: among the sections of this title; see `told_apart`.
     """
 
     title: str
@@ -77,11 +90,24 @@ class Section:
     body: str = ""
     pictures: Sequence[Picture] = ()
     grids: Sequence[Grid] = ()
+    number: int = 1
 
     @property
     def anchor(self) -> str:
         """Where links lead."""
-        return "section-" + re.sub(r"\W+", "-", self.title.lower()).strip("-")
+        name = "section-" + re.sub(r"\W+", "-", self.title.lower()).strip("-")
+        return name if self.number == 1 else f"{name}-{self.number}"
+
+
+def told_apart(sections: Iterable[Section]) -> list[Section]:
+    """The same sections, numbered where their links would lead to an earlier one."""
+    found: dict[str, Section] = {}
+    for section in sections:
+        one = section
+        while one.anchor in found:
+            one = replace(one, number=one.number + 1)
+        found[one.anchor] = one
+    return list(found.values())
 
 
 def render(section: Section) -> str:

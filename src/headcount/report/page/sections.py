@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from headcount.report.figures.dynamics import settled
 from headcount.report.figures.efficiency import gains
 from headcount.report.page.section import Grid, Section, body
 from headcount.report.page.table_grid import table_grids
@@ -46,7 +47,7 @@ def sections(
             "kept heads have a frame and a dot.",
             body("head_map"),
         )
-    if any(run.history is not None for run in runs):
+    if any(settled(run) is not None for run in runs):
         yield Section(
             "When the choice settles",
             "How many of the heads that a run keeps in the end are selected at each step. Thin "
