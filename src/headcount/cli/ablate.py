@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.data_options import Given, with_data
 from headcount.cli.show import Bars, show_analysis
 
 if TYPE_CHECKING:
@@ -34,31 +35,19 @@ Sample = Annotated[
 
 
 @ablate.command("one")
+@with_data(without=("limit_train",))
 def one(
     model: options.Model,
     output: Output,
+    given: Given,
     alpha: Alpha = 0.01,
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Close each head alone: the change of the metric, and whether it is more than chance.
 
     Example: headcount ablate one model --task mnli --data DIR --output ablated
     """
-    settings = options.run_settings(recipe, {**locals()})
+    settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_one
     from headcount.analysis.store import refuse_bad_place
 
@@ -70,31 +59,19 @@ def one(
 
 
 @ablate.command("all-but-one")
+@with_data(without=("limit_train",))
 def all_but_one(
     model: options.Model,
     output: Output,
+    given: Given,
     alpha: Alpha = 0.01,
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Close all heads of a block but one, chosen on the first set and reported on the second.
 
     Example: headcount ablate all-but-one model --task mnli --data DIR --output alone
     """
-    settings = options.run_settings(recipe, {**locals()})
+    settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_all_but_one
     from headcount.analysis.store import refuse_bad_place
 
@@ -106,9 +83,11 @@ def all_but_one(
 
 
 @ablate.command("transfer")
+@with_data(without=("limit_train",))
 def transfer(
     model: options.Model,
     output: Output,
+    given: Given,
     other_task: Annotated[
         str | None, typer.Option(help="Task of the other data; without it, the same.")
     ] = None,
@@ -119,27 +98,13 @@ def transfer(
         str | None, typer.Option(help="The evaluation file of the other data.")
     ] = None,
     alpha: Alpha = 0.01,
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Close each head alone on two data sets: are the same heads important?
 
     Example: headcount ablate transfer model --task mnli --data DIR --output transfer
     """
-    settings = options.run_settings(recipe, {**locals()})
+    settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_transfer
     from headcount.analysis.ablation.task_subject import refuse_other_labels
     from headcount.analysis.store import refuse_bad_place
@@ -163,9 +128,11 @@ def transfer(
 
 
 @ablate.command("greedy")
+@with_data()
 def greedy(
     model: options.Model,
     output: Output,
+    given: Given,
     kind: Annotated[
         list[str] | None,
         typer.Option(help="Only encoder, decoder or cross heads; several give a curve each."),
@@ -175,28 +142,13 @@ def greedy(
         bool, typer.Option(help="Also in the order of what closing each head alone costs.")
     ] = True,
     sample: Sample = 1.0,
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_train: options.LimitTrain = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Close more and more heads, the least important first.
 
     Example: headcount ablate greedy model --task mnli --data DIR --output greedy
     """
-    settings = options.run_settings(recipe, {**locals()})
+    settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_greedy
     from headcount.analysis.store import refuse_bad_place
 
@@ -208,31 +160,18 @@ def greedy(
 
 
 @ablate.command("checkpoints")
+@with_data()
 def checkpoints(
     folders: Annotated[
         list[Path], typer.Argument(help="Folders of trainings with checkpoints, or model folders.")
     ],
     output: Output,
+    given: Given,
     pattern: Annotated[
         str, typer.Option(help="Names of the checkpoints in the folder of a training.")
     ] = "checkpoint-*",
     step: Step = 0.1,
     sample: Sample = 1.0,
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_train: options.LimitTrain = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Close more and more heads in every checkpoint of a training.
@@ -244,7 +183,7 @@ def checkpoints(
     from headcount.analysis.store import refuse_bad_place
 
     found_folders = find_checkpoints(folders, pattern)
-    settings = options.run_settings(recipe, {**locals(), "model": str(found_folders[0])})
+    settings = options.run_settings({**given, "model": str(found_folders[0])})
     refuse_bad_place(output)
     console = Console(stderr=as_json)
     with Bars(console) as bars:

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.data_options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
 
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from headcount.bench.speed import Spread
 
 
+@with_data(without=("eval_batch_size", "limit_train"))
 def bench(
     models: Annotated[
         list[str],
         typer.Argument(help="Model folders or names on the hub, the unpruned one first."),
     ],
+    given: Given,
     batch_size: Annotated[
         list[int] | None,
         typer.Option(
@@ -57,19 +60,6 @@ def bench(
     output: Annotated[
         Path | None, typer.Option(help="New folder for table, figure and data.")
     ] = None,
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Measure size, speed and memory of pruned models beside the unpruned one.
@@ -87,7 +77,8 @@ def bench(
         raise HeadcountError("a model is given twice; give each folder once")
     if len(models) > 1 and keep is not None:
         raise HeadcountError("--keep is for one model alone; leave it out, or give one model")
-    if length and (task or recipe):
+    of_task = given["task"] or given["recipe"]
+    if length and of_task:
         raise HeadcountError("a task has its own lengths; leave out --length, or --task")
     from headcount.analysis.speed.models import bench_models
     from headcount.analysis.speed.over_keep import bench_over_keep
@@ -105,10 +96,10 @@ def bench(
             bars.advance(len(loaded))
         first = loaded[models[0]]
         generation = 0 if alone else beams
-        if task or recipe:
+        if of_task:
             from headcount.tasks.registry import make_task
 
-            settings = options.run_settings(recipe, {**locals(), "model": models[0]})
+            settings = options.run_settings({**given, "model": models[0]})
             made = make_task(settings.task, settings.data_settings())
             processor = made.load_processor(models[0])
             bars.begin("preparing data")

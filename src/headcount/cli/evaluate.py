@@ -10,36 +10,25 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.data_options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.heads.mask import HeadMask
 
 
+@with_data(without=("limit_train",))
 def evaluate(
     model: options.Model,
-    task: options.Task = None,
-    data: options.Data = None,
+    given: Given,
     mask: Annotated[
         Path | None, typer.Option(help="Evaluate with only the heads of this mask file.")
     ] = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a fine-tuned model, pruned or not; with --mask, as if the other heads were gone.
 
     Example: headcount evaluate small --task mnli --data DIR
     """
-    settings = options.run_settings(recipe, {**locals()})
+    settings = options.run_settings({**given, "model": model})
     kept = None if mask is None else HeadMask.load(mask)
     from headcount.runs.result import shown
     from headcount.runs.score import evaluate_model

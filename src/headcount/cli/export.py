@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.data_options import Given, with_data
 from headcount.cli.show import show_rows
 from headcount.errors import HeadcountError
 from headcount.folder import load_model, new_folder
@@ -18,27 +19,15 @@ if TYPE_CHECKING:
     from headcount.export.cost import Cost
 
 
+@with_data(without=("limit_train",))
 def export(
     model: options.Model,
     output: Annotated[Path, typer.Option(help="Folder for the export; must not exist.")],
+    given: Given,
     format: Annotated[str, typer.Option(help="onnx, or torch for torch.export.")] = "onnx",
     quantise: Annotated[
         str | None, typer.Option(help="int8: also write ONNX graphs of 8-bit integers.")
     ] = None,
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Write a model as ONNX graphs or torch programs, each checked against the model.
@@ -52,9 +41,8 @@ def export(
     if quantise not in (None, "int8"):
         raise HeadcountError(f"--quantise is {quantise!r}, expected int8")
     how = Export(format, quantise is not None)  # type: ignore[arg-type]
-    given = {**locals()}
     console = Console(stderr=as_json)
-    evaluated = recipe is not None or task is not None or data is not None
+    evaluated = any(given[name] is not None for name in ("recipe", "task", "data"))
     found: list[Cost] = []
     metric = ""
     with new_folder(output) as folder:
@@ -62,7 +50,7 @@ def export(
             from headcount.export.cost import costs
             from headcount.runs.score import load_for_task
 
-            settings = options.run_settings(recipe, given)
+            settings = options.run_settings({**given, "model": model})
             made, processor, loaded = load_for_task(settings)
             record = write_export(loaded, model, folder, how)
             found, metric = costs(settings, made, processor, loaded, folder, record), made.metric

@@ -42,13 +42,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines."
 RecipeFile = Annotated[Path | None, typer.Option(help="Settings from a YAML file.")]
 
 
-def run_settings(recipe: Path | None, given: dict[str, Any]) -> RunSettings:
+def run_settings(given: dict[str, Any]) -> RunSettings:
     """Settings from a recipe, with what the flags say on top.
 
     Args:
-        recipe: a YAML file.
-        given: flags by the name of the setting; None was not given.
+        given: flags by the name of the setting, and the recipe; None was not given.
     """
+    recipe = given.get("recipe")
     if recipe is not None:
         read = Recipe.read(recipe)
         values = {**read.values, **{k: v for k, v in given.items() if k in _TOP and v is not None}}

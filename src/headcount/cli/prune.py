@@ -11,19 +11,20 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.data_options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 
 if TYPE_CHECKING:
     from headcount.runs.result import RunResult
 
 
+@with_data()
 def prune(
     output: Annotated[Path, typer.Option(help="Folder for the result; must not exist.")],
+    given: Given,
     model: Annotated[
         str | None, typer.Argument(help="A model folder or a name on the hub.")
     ] = None,
-    task: options.Task = None,
-    data: options.Data = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -45,7 +46,6 @@ def prune(
             "step on (Voita et al., Table 2)."
         ),
     ] = None,
-    recipe: options.RecipeFile = None,
     base: Annotated[
         Path | None,
         typer.Option(
@@ -62,23 +62,11 @@ def prune(
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the model.")] = None,
     batch_size: options.BatchSize = None,
-    eval_batch_size: options.EvalBatchSize = None,
     max_steps: Annotated[int | None, typer.Option(help="Stop after so many steps.")] = None,
-    limit_train: options.LimitTrain = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(help="Of the method, as name=value; may be given several times."),
     ] = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
     resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
     speed: Annotated[bool, typer.Option(help="Measure speed beside the unpruned model.")] = True,
     as_json: options.AsJson = False,
@@ -87,12 +75,12 @@ def prune(
 
     Example: headcount prune bert-base-uncased --task mnli --data DIR --keep 12 --output small
     """
-    given = {**locals()}
+    given = {**given, **locals()}
     if from_scratch_like is not None:
         options.fix_layout(given, from_scratch_like)
     if keep is not None:
         given["keep"] = options.keep_counts(keep)
-    settings = options.run_settings(recipe, given)
+    settings = options.run_settings(given)
     from headcount.runs.prune import prune as run
     from headcount.runs.prune import prune_many
 

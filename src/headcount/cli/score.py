@@ -9,19 +9,19 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.data_options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 
 
+@with_data(without=("limit_eval",))
 def score(
     model: Annotated[
         str, typer.Argument(help="A fine-tuned model, or the output folder of headcount prune.")
     ],
     output: Annotated[Path, typer.Option(help="Folder for the result; must not exist.")],
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
+    given: Given,
     sample: Annotated[
         float, typer.Option(help="Share of the training data to score on.", min=0.0, max=1.0)
     ] = 1.0,
@@ -29,28 +29,16 @@ def score(
         str, typer.Option(help="Absolute gradients per example, token or batch.")
     ] = "example",
     normalise: Annotated[bool, typer.Option(help="Divide by the norm of each layer.")] = True,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_train: options.LimitTrain = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
 ) -> None:
     """Write the importance of every head: Michel's from data, or what a run has learned.
 
     Example: headcount score model --task mnli --data DIR --output scores
     """
-    given = {**locals()}
     console = Console()
     from headcount.report.head_map import draw_head_map
     from headcount.runs import importance
 
-    if task is None and data is None and recipe is None:
+    if all(given[name] is None for name in ("task", "data", "recipe")):
         method, scores = importance.load_importances(Path(model) / importance.FILE)
         mask = HeadMask.load(Path(model) / "mask.json")
     else:
@@ -58,7 +46,7 @@ def score(
             raise HeadcountError(
                 f"the granularity is {granularity!r}; choose example, token or batch"
             )
-        settings = options.run_settings(recipe, given)
+        settings = options.run_settings({**given, "model": model})
         from headcount.runs.score import METHOD, score_heads
 
         method = METHOD
