@@ -1,5 +1,8 @@
 """headcount keeps exactly K attention heads of a Transformer and cuts the rest out."""
 
+from importlib import import_module
+from types import ModuleType
+
 from headcount import checkpoint
 from headcount.errors import HeadcountError
 from headcount.gates import masked
@@ -27,6 +30,14 @@ from headcount.surgery import Removal, prove_removal, remove_heads
 from headcount.training import PruningTrainer, Seq2SeqPruningTrainer
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> ModuleType:
+    """`headcount.analysis`, loaded when asked for: it needs what the extra `tasks` brings."""
+    if name == "analysis":
+        return import_module("headcount.analysis")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "STE",

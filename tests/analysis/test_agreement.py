@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import headcount as hc
 from headcount.analysis.agreement import Choice, agreement, choices_of
 from headcount.analysis.store import find_analyses, load_analysis, save_analysis
 from headcount.cli import app
@@ -131,3 +132,9 @@ def test_the_command_writes_what_the_report_finds(tmp_path: Path) -> None:
     shutil.rmtree(twin)
     (folder / "analysis.json").write_text("{")
     assert len(find_analyses(study)[1]) == 1
+
+
+def test_analyses_are_found_from_the_top() -> None:
+    assert hc.analysis.agreement is agreement
+    with pytest.raises(AttributeError, match="no attribute 'analyses'"):
+        _ = hc.analyses
