@@ -1,10 +1,9 @@
 """What gates add to the memory of a training step of a BERT-base, with AdamW: at most 1 %.
 
 Weights, the optimizer's state and the tensors of the step at its worst moment, as torch's allocator
-counts them; the same on any machine. In short batches the worst moment is the optimizer's step,
-where gates hold nothing. In long ones it is the end of the forward pass, where a gate keeps one
-more tensor of a layer's size: what went into it, beside what came out. Gradient checkpointing works
-with gates and spares nearly all of both.
+counts them; the same on any machine. In short batches the worst moment is the optimizer's step, in
+long ones the end of the forward pass. Gates hold nothing at either: what comes out of one is made
+again for the backward pass. Gradient checkpointing works with gates and spares nearly all the rest.
 """
 
 from __future__ import annotations

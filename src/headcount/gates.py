@@ -85,11 +85,18 @@ class GateHook:
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The input with every head's values multiplied by its gate."""
         combined = args[0]
+        return (self.product(combined, self.gate_of(combined)), *args[1:])
+
+    def gate_of(self, combined: Tensor) -> Tensor:
+        """The gates of this block's heads, ready to be multiplied with its values."""
         gate = self.values()[..., self.start : self.stop].to(combined)
-        if gate.dim() == 2:
-            gate = self._row_per_example(gate, combined)
+        return self._row_per_example(gate, combined) if gate.dim() == 2 else gate
+
+    def product(self, combined: Tensor, gate: Tensor) -> Tensor:
+        """Every head's values times its gate."""
         by_head = combined.unflatten(-1, (self.stop - self.start, self.head_size))
-        return ((by_head * gate.unsqueeze(-1)).flatten(-2), *args[1:])
+        product: Tensor = (by_head * gate.unsqueeze(-1)).flatten(-2)
+        return product
 
     def _row_per_example(self, gate: Tensor, combined: Tensor) -> Tensor:
         """Bring (batch, heads) to the shape of the input, whose first dimension is the batch.

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from headcount.gates import GateHook
 from headcount.heads.find import find_heads
+from headcount.pruners.lean import LeanGate
 
 if TYPE_CHECKING:
     from headcount.pruners.base import Pruner
@@ -45,8 +46,9 @@ class Gated:
             if block.num_heads:
                 home = self.model.get_submodule(block.path)
                 projection = home.get_submodule(block.anatomy.output)
-                gate = GateHook(self._current, start, stop, block)
-                self._hooks.enter_context(projection.register_forward_pre_hook(gate))
+                gate = LeanGate(GateHook(self._current, start, stop, block), self.model)
+                for hook in gate.register(projection):
+                    self._hooks.enter_context(hook)
             start = stop
         self._hooks.enter_context(self.model.register_forward_pre_hook(self._new_pass))
         return self
