@@ -60,6 +60,10 @@ def prune(
     warm_start: Annotated[
         bool | None, typer.Option(help="Start from the base model, also when training it.")
     ] = None,
+    distil: Annotated[
+        float | None,
+        typer.Option(help="Weight of what the base model says, beside the labels, while pruning."),
+    ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the model.")] = None,
     batch_size: options.BatchSize = None,
     max_steps: Annotated[int | None, typer.Option(help="Stop after so many steps.")] = None,

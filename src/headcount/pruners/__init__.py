@@ -1,17 +1,21 @@
 """CHOOSE: one file per method, one small interface."""
 
 from headcount.pruners.ablation import Ablation
+from headcount.pruners.attrition import Attrition
 from headcount.pruners.base import Pruner
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
 from headcount.pruners.fixed import Fixed, Random, Unpruned
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel
+from headcount.pruners.schedule import Countdown
 from headcount.pruners.ste import STE
 from headcount.pruners.subset import gumbel_noise, hard_top_k, soft_top_k
 
 __all__ = [
     "STE",
     "Ablation",
+    "Attrition",
+    "Countdown",
     "DSPSettings",
     "Fixed",
     "HardConcrete",

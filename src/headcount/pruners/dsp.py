@@ -16,8 +16,9 @@ from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.choice import Keep, standardised
-from headcount.pruners.schedule import Annealing
-from headcount.pruners.subset import drawn_count, gumbel_noise, soft_top_k
+from headcount.pruners.poisson import drawn_subset, inclusion
+from headcount.pruners.schedule import Annealing, Countdown
+from headcount.pruners.subset import drawn_count, gumbel_noise, hard_top_k, soft_top_k
 
 RISK = 0.01  # of shedding a head that the noise would have selected once more, all heads together
 WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
@@ -45,6 +46,11 @@ class DSPSettings:
             so that a large gradient of w shrinks that step of the model too (the paper's BERT).
         shed: let a `PruningTrainer` cut heads that cannot come back, once the cooldown is over;
             see `JointDSP.lasting`.
+        relaxation: what the soft gates are: `gumbel`, the paper's soft top-K of noisy logits, or
+            `poisson`, the probabilities of being among the K (see `pruners.poisson`).
+        hard: multiply by a set of K heads that is drawn in each step, with the soft gates' gradient
+            behind it, so that training sees what evaluation will.
+        countdown: begin with all heads and fall to K; None has K from the start (the paper).
     """
 
     annealing: Annealing = WARM_TO_COLD
@@ -56,6 +62,9 @@ class DSPSettings:
     decay: bool = True
     clip: float | Literal["with-model"] | None = 1.0
     shed: bool = False
+    relaxation: Literal["gumbel", "poisson"] = "gumbel"
+    hard: bool = False
+    countdown: Countdown | None = None
 
 
 # The papers' settings, which were tuned for about 37,000 and 66,000 steps (Table 2 and the code).
@@ -97,6 +106,7 @@ class JointDSP(Pruner):
         self.temperature = self.settings.annealing.start
         self.progress = 0.0
         self.noise: Tensor | None = None
+        self.step = 0
 
     def prepare(self, number: int) -> None:
         """Draw the first w."""
@@ -111,8 +121,12 @@ class JointDSP(Pruner):
         choosing = self._choosing(total_steps)
         self.temperature = annealing.temperature(step, choosing)
         self.progress = annealing.progress(step, choosing)
-        self.noise = gumbel_noise(len(self.w), self.seed, step)
+        self.noise, self.step = gumbel_noise(len(self.w), self.seed, step), step
         self.step_count = drawn_count(self.counts, self.seed, step)
+        if self.settings.countdown is not None:
+            self.step_count = self.settings.countdown.count(
+                step, choosing, len(self.w), self.step_count
+            )
 
     def _choosing(self, total_steps: int) -> int:
         """Steps in which the choice is made; the cooldown is a share of them."""
@@ -131,14 +145,28 @@ class JointDSP(Pruner):
         noise = None if self.noise is None else self.noise.to(self.w.device)
         logits, here = self.logits(), self._here()
         if here is None:
-            gates: Tensor = soft_top_k(logits, self.step_count, self.temperature, noise)
+            gates = self._chosen(logits, noise)
         else:  # heads that were cut take no part any more
             noise = None if noise is None else noise[here]
-            left = soft_top_k(logits[here], self.step_count, self.temperature, noise)
-            gates = torch.zeros_like(logits).index_put((here,), left)
+            gates = torch.zeros_like(logits).index_put((here,), self._chosen(logits[here], noise))
         if self.settings.balance:
             gates = self.balanced(gates)
         return gates.clamp(max=1.0) if self.settings.clamp else gates
+
+    def _chosen(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+        """Gates of heads with these logits."""
+        count, temperature = self.step_count, self.temperature
+        if self.settings.relaxation == "poisson":
+            soft = inclusion(logits, count, temperature)
+            if not self.settings.hard:
+                return soft
+            hard = drawn_subset(logits, count, temperature, self.seed, self.step)
+        else:
+            soft = soft_top_k(logits, count, temperature, noise)
+            if not self.settings.hard:
+                return soft
+            hard = hard_top_k(logits if noise is None else logits + noise, count)
+        return hard + soft - soft.detach()
 
     def _here(self) -> Tensor | None:
         """Which of w belong to heads that were not cut; None for all."""
@@ -163,8 +191,12 @@ class JointDSP(Pruner):
         again; where it is negligible, the head gets no gradient any more, and will not return.
         """
         final = super().lasting(step, total_steps)
-        cooling = self.settings.annealing.progress(step, self._choosing(total_steps)) < 1
-        if final is not None or not self.settings.shed or cooling:
+        choosing = self._choosing(total_steps)
+        cooling = self.settings.annealing.progress(step, choosing) < 1
+        counting = self.settings.countdown is not None and step < (
+            self.settings.countdown.end * choosing
+        )
+        if final is not None or not self.settings.shed or cooling or counting:
             return final
         heads = self.bound()
         mask = self.mask(self.counts[0])

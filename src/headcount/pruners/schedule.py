@@ -1,6 +1,7 @@
-"""Temperature against training progress: log-linear from start to end, then constant.
+"""What changes with the training's progress: the temperature, and how many heads there are.
 
-DSP's annealing (Table 2): τ falls by the same factor every step until the cooldown is over.
+DSP's annealing (Table 2): τ falls by the same factor every step until the cooldown is over. The
+countdown: a training begins with all heads and loses them, many at first and the last ones slowly.
 """
 
 from __future__ import annotations
@@ -52,3 +53,32 @@ class Annealing:
     def temperature(self, step: int, total_steps: int) -> float:
         """The temperature at a step, counted from 0."""
         return float(self.start * (self.end / self.start) ** self.progress(step, total_steps))
+
+
+@dataclass(frozen=True)
+class Countdown:
+    """How many heads a training step has: all of them at the start, K from some point on.
+
+    Attributes:
+        start: share of the training in which all heads are there.
+        end: share of the training after which K are left.
+        power: of the course in between. 1 loses equally many at any time; 3 loses most of them
+            early, when there are many to choose from, and the last ones slowly.
+    """
+
+    start: float = 0.05
+    end: float = 0.55
+    power: float = 3.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.start < self.end <= 1 and self.power > 0):
+            raise HeadcountError(
+                f"a countdown from {self.start} to {self.end} of the training with power "
+                f"{self.power} is not one; give two shares, the earlier first, and a power above 0"
+            )
+
+    def count(self, step: int, total_steps: int, heads: int, keep: int) -> int:
+        """How many of the heads there are at a step, counted from 0."""
+        passed = (step / max(total_steps, 1) - self.start) / (self.end - self.start)
+        left = float((1 - min(max(passed, 0.0), 1.0)) ** self.power)
+        return keep + round((heads - keep) * left)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.pruners.base import Pruner
+from headcount.pruners.schedule import Countdown
 from headcount.pruners.subset import hard_top_k
 
 
@@ -26,6 +27,7 @@ class STE(Pruner):
         spread: w starts uniformly between minus and plus this.
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
             fairly. False leaves it as it is (the paper).
+        countdown: begin with all heads and fall to K; None has K from the start (the paper).
         **scope: see `Pruner`.
     """
 
@@ -39,21 +41,29 @@ class STE(Pruner):
         spread: float = 0.05,
         *,
         balance: bool = True,
+        countdown: Countdown | None = None,
         **scope: Any,
     ) -> None:
         super().__init__(keep, **scope)
+        self.countdown = countdown
         self.learning_rate, self.spread = learning_rate, spread
         self.balance = balance
 
     def prepare(self, number: int) -> None:
         """Draw the first w."""
+        self.step_count = self.count
         generator = torch.Generator().manual_seed(self.seed)
         start = torch.rand(number, generator=generator, dtype=torch.float64)
         self.w = nn.Parameter((2 * start - 1) * self.spread)
 
+    def begin_step(self, step: int, total_steps: int) -> None:
+        """Set how many heads this step has."""
+        if self.countdown is not None:
+            self.step_count = self.countdown.count(step, total_steps, len(self.w), self.count)
+
     def gates(self) -> Tensor:
         """Exactly K ones, with the gradient of w itself."""
-        gates = hard_top_k(self.w.detach(), self.count) + self.w - self.w.detach()
+        gates = hard_top_k(self.w.detach(), self.step_count) + self.w - self.w.detach()
         return self.balanced(gates) if self.balance else gates
 
     def importance(self) -> Tensor:

@@ -26,7 +26,8 @@ _SMALL = 1e-4  # below it, four terms are log(1 - p) to the last digit
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _compiled(function: _Function) -> _Function:
+def compiled(function: _Function) -> _Function:
+    """Compile a function of numbers and arrays on its first use, and keep it on disk."""
     # Divisions by zero give infinities as elsewhere in numpy, and no exception is set up for them.
     try:
         compiled: Any = numba.njit(cache=True, error_model="numpy")(function)
@@ -35,7 +36,7 @@ def _compiled(function: _Function) -> _Function:
     return cast(_Function, compiled)
 
 
-@_compiled
+@compiled
 def take_steps(
     r: Floats, temperature: float, shares: Floats, rest: Floats, apart: Indices, gates: Floats
 ) -> None:
@@ -96,7 +97,7 @@ def take_steps(
                 s[j] = max(s[j] + log_rest / temperature, _LOWEST)  # eq. 18, divided by τ
 
 
-@_compiled
+@compiled
 def retrace_steps(
     grad: Floats,
     temperature: float,

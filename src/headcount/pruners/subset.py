@@ -41,17 +41,13 @@ def soft_top_k(logits: Tensor, k: int, temperature: float, noise: Tensor | None 
     Returns:
         The gates, float64, on the device of the logits (on the CPU if that has no float64).
     """
-    _check(logits, k)
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise HeadcountError(
-            f"the temperature is {temperature}, expected a finite number above 0; "
-            "anneal towards a small one such as 1e-8"
-        )
+    check_count(logits, k)
+    check_temperature(temperature)
     r, largest = logits.to("cpu", torch.float64), _largest(logits)
     if noise is not None:
         r, largest = _add(r, noise.to("cpu", torch.float64)), min(largest, _largest(noise))
     gates: Tensor = _SoftTopK.apply(r, int(k), float(temperature), largest)  # type: ignore[no-untyped-call]
-    return _beside(logits, gates)
+    return beside(logits, gates)
 
 
 def hard_top_k(logits: Tensor, k: int) -> Tensor:
@@ -64,14 +60,14 @@ def hard_top_k(logits: Tensor, k: int) -> Tensor:
     Returns:
         The gates, float64, on the device of the logits (on the CPU if that has no float64).
     """
-    _check(logits, k)
+    check_count(logits, k)
     if torch.isnan(logits).any():
         raise HeadcountError(
             "some logits are NaN, expected numbers that can be ranked; "
             "look for a training step that diverged"
         )
     order = torch.argsort(logits.detach(), dim=-1, descending=True, stable=True)
-    chosen = _beside(logits, order[..., : int(k)])
+    chosen = beside(logits, order[..., : int(k)])
     gates = torch.zeros(logits.shape, dtype=torch.float64, device=chosen.device)
     return gates.scatter_(-1, chosen, 1.0)
 
@@ -157,7 +153,17 @@ class _SoftTopK(torch.autograd.Function):
         return torch.from_numpy(adjoints.reshape(grad.shape)), None, None, None
 
 
-def _check(logits: Tensor, k: int) -> None:
+def check_temperature(temperature: float) -> None:
+    """Refuse a temperature that is none."""
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise HeadcountError(
+            f"the temperature is {temperature}, expected a finite number above 0; "
+            "anneal towards a small one such as 1e-8"
+        )
+
+
+def check_count(logits: Tensor, k: int) -> None:
+    """Refuse a K that cannot be chosen from these logits."""
     size = logits.shape[-1] if logits.dim() else 0
     if not hasattr(k, "__index__") or not 1 <= index(k) <= size:
         raise HeadcountError(
@@ -180,6 +186,6 @@ def _largest(tensor: Tensor) -> float:
     return torch.finfo(tensor.dtype).max if tensor.is_floating_point() else math.inf
 
 
-def _beside(logits: Tensor, tensor: Tensor) -> Tensor:
+def beside(logits: Tensor, tensor: Tensor) -> Tensor:
     """The tensor on the device of the logits, or on the CPU if that has no float64."""
     return tensor.cpu() if logits.is_cpu or logits.is_mps else tensor.to(logits.device)

@@ -27,6 +27,11 @@ from headcount.tasks.registry import make_task
 
 SETTINGS, SCORES = "base_settings.json", "base_metrics.json"
 Scores = dict[str, dict[str, float]]
+# Of the training: what has no part in the fine-tuning.
+LATER = (
+    "pruning_epochs", "warm_start", "distil", "distil_temperature", "distil_hidden", "report_to",
+    "log_every", "evaluate_every",
+)  # fmt: skip
 
 
 def base_settings(settings: RunSettings) -> dict[str, Any]:
@@ -34,7 +39,7 @@ def base_settings(settings: RunSettings) -> dict[str, Any]:
     everything = settings.to_dict()
     for later in ("method", "keep", "settings", "trained_for", "variant"):
         del everything[later]
-    for later in ("pruning_epochs", "warm_start", "report_to", "log_every", "evaluate_every"):
+    for later in LATER:
         del everything["training"][later]
     return json.loads(json.dumps(everything))  # type: ignore[no-any-return]
 

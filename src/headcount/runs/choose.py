@@ -21,10 +21,11 @@ from headcount.pruners.michel import Batch
 from headcount.runs.evaluate import evaluate
 from headcount.runs.methods import SAMPLE, UNTIL, Method
 from headcount.runs.progress import Progress, Silent, Told
-from headcount.runs.settings import RunSettings
+from headcount.runs.settings import RunSettings, TrainingSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
 from headcount.runs.watch import Watch
 from headcount.tasks.base import Collator, Processor, Task
+from headcount.training.distil import Distillation
 from headcount.training.history import SelectionHistory
 from headcount.training.trainer import PruningTrainer
 
@@ -38,6 +39,7 @@ def choose_while_training(
     processor: Processor,
     folder: Path,
     progress: Progress,
+    teacher: PreTrainedModel | None = None,
 ) -> SelectionHistory:
     """Train the model with the pruner's gates, or the gates alone.
 
@@ -52,6 +54,7 @@ def choose_while_training(
         processor: of the model.
         folder: for checkpoints; a training that stopped goes on from the last one.
         progress: who wants to know.
+        teacher: the model to learn from, besides the labels.
 
     Returns:
         Which heads were selected when, and how good the model was with them if that was asked for.
@@ -63,7 +66,10 @@ def choose_while_training(
     arguments = training_arguments(
         settings.training, task, folder, epochs, settings.seed, len(data)
     )
-    trainer = make_trainer(arguments, model, task, processor, progress, train=data, pruner=pruner)
+    teaching = {"teacher": teacher, "distillation": distillation(settings.training)}
+    trainer = make_trainer(
+        arguments, model, task, processor, progress, train=data, pruner=pruner, **teaching
+    )
     assert isinstance(trainer, PruningTrainer)
     if (every := settings.training.evaluate_every) is not None:
         first, *_ = task.evaluation_data(processor).items()
@@ -72,6 +78,15 @@ def choose_while_training(
     train(trainer)
     trainer.detach()
     return trainer.history
+
+
+def distillation(training: TrainingSettings) -> Distillation | None:
+    """What is learned from a teacher, if there is one."""
+    if training.distil is None:
+        return None
+    given = {"temperature": training.distil_temperature, "hidden": training.distil_hidden}
+    said = {name: value for name, value in given.items() if value is not None}
+    return Distillation(training.distil, **said)  # type: ignore[arg-type]
 
 
 def choose_by_scoring(

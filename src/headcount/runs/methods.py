@@ -11,6 +11,8 @@ from headcount.errors import HeadcountError
 from headcount.pruners import (
     STE,
     Ablation,
+    Attrition,
+    Countdown,
     DSPSettings,
     Fixed,
     HardConcrete,
@@ -74,6 +76,8 @@ class Method:
         given = dict(settings)
         if "lambda" in given and self.pruner is HardConcrete:
             given["penalty_weight"] = given.pop("lambda")
+        if "countdown" in given:
+            given["countdown"] = _countdown(given["countdown"])
         if self.pruner in (JointDSP, PipelinedDSP):
             # Pipelined, the whole model is frozen.
             own = [name for name in _SCOPE if name != "freeze" or self.pruner is JointDSP]
@@ -115,6 +119,13 @@ class Method:
                 )
 
 
+def _countdown(said: Any) -> Countdown | None:
+    """From true or false, or its numbers: start, end and power."""
+    if isinstance(said, bool | None):
+        return Countdown() if said else None
+    return Countdown(*(float(number) for number in said))
+
+
 def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
     preset = given.pop("preset", "default")
     if preset not in PRESETS:
@@ -132,7 +143,7 @@ def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
     course: dict[str, Any] = {_ANNEALING[n]: given.pop(n) for n in list(given) if n in _ANNEALING}
     if isinstance(given.get("scale"), list):
         given["scale"] = tuple(given["scale"])
-    for name in (_ANNEALED, "balance", "clamp", "decay", "shed"):
+    for name in (_ANNEALED, "balance", "clamp", "decay", "shed", "hard"):
         if not isinstance(given.get(name, True), bool):
             raise HeadcountError(f"{name} of {method} is {given[name]!r}, expected true or false")
     annealed = given.pop(_ANNEALED, True)
@@ -151,6 +162,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("joint-dsp", JointDSP, "training"),
+        Method("attrition", Attrition, "training"),
         Method("pipelined-dsp", PipelinedDSP, "gate training"),
         Method("ste", STE, "training"),
         Method("hard-concrete", HardConcrete, "training", own_count=True),

@@ -98,7 +98,8 @@ class PruningRun:
         trained = self.task.is_trained(model)
         whole = isinstance(self.pruner, Unpruned) and self.base is not None
         after = self.method.post_hoc or self.settings.training.warm_start or whole
-        if after and not trained and self.base is None:
+        taught = self.settings.training.distil is not None and not self.method.post_hoc
+        if (after or taught) and not trained and self.base is None:
             raise HeadcountError(
                 f"{self._what()} needs a model that is fine-tuned for {self.task.name}, but "
                 f"{self.settings.model} is not; give one that is, or --base DIR to fine-tune it "
@@ -173,7 +174,9 @@ class PruningRun:
             write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
 
     def _what(self) -> str:
-        return self.method.name if self.method.post_hoc else "a warm start"
+        if self.method.post_hoc:
+            return self.method.name
+        return "a warm start" if self.settings.training.warm_start else "distillation"
 
     def _load(self, source: str) -> PreTrainedModel:
         set_seed(self.settings.seed)  # of a fresh output layer
@@ -212,7 +215,15 @@ class PruningRun:
                 self.settings, *common, {first: sets[first]}, self.work, self.progress
             )
             return None
-        return choose_while_training(self.settings, self.method, *common, self.work, self.progress)
+        return choose_while_training(
+            self.settings, self.method, *common, self.work, self.progress, self._teacher(model)
+        )
+
+    def _teacher(self, model: PreTrainedModel) -> PreTrainedModel | None:
+        """The fine-tuned model with all its heads, if it is to be learned from."""
+        if self.settings.training.distil is None or self.method.post_hoc:
+            return None
+        return copy.deepcopy(model) if self.base is None else self._load(str(self.base))
 
     def _evaluate(self, model: PreTrainedModel, sets: dict[str, Dataset]) -> dict[str, Evaluation]:
         arguments = training_arguments(

@@ -18,6 +18,10 @@ class TrainingSettings:
         pruning_epochs: passes of a pruning that starts from a fine-tuned model.
         warm_start: methods that train the model start from the fine-tuned one, as Voita et al. do,
             instead of the pretrained one; pipelined methods always do.
+        distil: learn from the fine-tuned, unpruned model while pruning, with this weight; labels
+            have the rest. None learns from labels alone.
+        distil_temperature: that softens its answers; None for 2.
+        distil_hidden: compare hidden states too; None does.
         max_steps: stop after so many steps, whatever the epochs say.
         batch_size: examples per step and process.
         eval_batch_size: examples per batch of an evaluation.
@@ -44,6 +48,9 @@ class TrainingSettings:
     epochs: float = 3.0
     pruning_epochs: float = 1.0
     warm_start: bool = False
+    distil: float | None = None
+    distil_temperature: float | None = None
+    distil_hidden: bool | None = None
     max_steps: int | None = None
     batch_size: int = 32
     eval_batch_size: int = 64

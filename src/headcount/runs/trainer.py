@@ -100,8 +100,9 @@ def make_trainer(
     progress: Progress,
     train: Dataset | None = None,
     pruner: Pruner | None = None,
+    **teaching: Any,
 ) -> Trainer:
-    """A trainer for fine-tuning, pruning or evaluating."""
+    """A trainer for fine-tuning, pruning or evaluating; with a pruner, perhaps with a teacher."""
     options: dict[str, Any] = {
         "model": model,
         "args": arguments,
@@ -113,7 +114,7 @@ def make_trainer(
     }
     trainer: Trainer
     if pruner is not None:
-        trainer = _PRUNING[task.generates](pruner=pruner, **options)
+        trainer = _PRUNING[task.generates](pruner=pruner, **teaching, **options)
     else:
         trainer = _PLAIN[task.generates](**options)
     for talkative in (PrinterCallback, ProgressCallback):

@@ -219,7 +219,9 @@ def _ranked(
 
 def _starts_from_base(settings: RunSettings) -> bool:
     method = find_method(settings.method)
-    return method.post_hoc or method.name == "unpruned" or settings.training.warm_start
+    training = settings.training
+    asked = training.warm_start or training.distil is not None
+    return asked or method.post_hoc or method.name == "unpruned"
 
 
 def _digest(content: object) -> str:

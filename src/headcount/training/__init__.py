@@ -1,6 +1,7 @@
 """Fine-tuning with a pruner inside."""
 
+from headcount.training.distil import Distillation
 from headcount.training.history import SelectionHistory
 from headcount.training.trainer import PruningTrainer, Seq2SeqPruningTrainer
 
-__all__ = ["PruningTrainer", "SelectionHistory", "Seq2SeqPruningTrainer"]
+__all__ = ["Distillation", "PruningTrainer", "SelectionHistory", "Seq2SeqPruningTrainer"]

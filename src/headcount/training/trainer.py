@@ -24,6 +24,7 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
+from headcount.training.distil import DistillingTrainer
 from headcount.training.history import SelectionHistory
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
 from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
@@ -31,7 +32,7 @@ from headcount.training.shrink import ShrinkingTrainer, refuse_uncuttable, worth
 from headcount.training.step import PrunerStep, ignores_item_count
 
 
-class PruningTrainer(ShrinkingTrainer, ShardedTrainer):
+class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
     """A `Trainer` that chooses K heads of the model while it trains it.
 
         trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
@@ -51,8 +52,9 @@ class PruningTrainer(ShrinkingTrainer, ShardedTrainer):
         *args: see `Trainer`.
         pruner: how to choose; it is attached to the model, and the gates stay in place, until
             `pruned_model` is called. `PipelinedDSP` also freezes the model as long.
-        **kwargs: see `Trainer`. An optimizer of your own gets the pruner's group added; with a
-            scheduler of your own, put `pruner.parameter_groups()` into the optimizer first.
+        **kwargs: see `Trainer`, and `DistillingTrainer` for a `teacher`. An optimizer of your own
+            gets the pruner's group added; with a scheduler of your own, put
+            `pruner.parameter_groups()` into the optimizer first.
     """
 
     def __init__(self, *args: Any, pruner: Pruner, **kwargs: Any) -> None:

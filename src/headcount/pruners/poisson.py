@@ -1,0 +1,143 @@
+"""Conditional-Poisson subsets: exact probabilities of being among the K.
+
+Give every set S of K heads the probability exp(Σ_S logits / τ), divided by the sum over all such
+sets. A head's gate is the probability that it is in the set: between 0 and 1, and all sum to K,
+at every temperature. The sums over sets are elementary symmetric polynomials, found head by head
+in log space. The gates are the gradient of the log of the last sum, so their Jacobian is symmetric,
+and a backward pass is a derivative in one direction, found in the same walk.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from headcount.pruners.steps import Floats, compiled
+from headcount.pruners.subset import beside, check_count, check_temperature
+
+_CERTAIN = 1000.0  # exp of minus this is nothing
+_NEVER = -1e300  # log of a sum over no sets, yet finite
+
+
+def inclusion(logits: Tensor, k: int, temperature: float) -> Tensor:
+    """The probability of every head to be among the K.
+
+    Args:
+        logits: log-importances of the heads, a vector.
+        k: the size of the sets.
+        temperature: τ. High ones make all sets equally likely, low ones leave the best.
+
+    Returns:
+        The gates, float64, differentiable, on the device of the logits.
+    """
+    check_count(logits, k)
+    check_temperature(temperature)
+    r = logits.to("cpu", torch.float64)
+    gates: Tensor = _Inclusion.apply(r, int(k), float(temperature))  # type: ignore[no-untyped-call]
+    return beside(logits, gates)
+
+
+def drawn_subset(logits: Tensor, k: int, temperature: float, seed: int, step: int) -> Tensor:
+    """Gates of a set of K heads drawn with these probabilities: K ones, the rest 0.
+
+    Args:
+        logits: log-importances of the heads, a vector.
+        k: the size of the set.
+        temperature: τ.
+        seed: of the run.
+        step: of the training; the draw depends on seed and step alone.
+    """
+    check_count(logits, k)
+    check_temperature(temperature)
+    u = np.random.default_rng([seed, step, 2]).random(logits.numel())
+    chosen = _draw(_scores(logits.detach().to("cpu", torch.float64), k, temperature), k, u)
+    return beside(logits, torch.from_numpy(chosen))
+
+
+class _Inclusion(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, r: Tensor, k: int, temperature: float) -> Tensor:
+        ctx.scores, ctx.k, ctx.temperature = _scores(r.detach(), k, temperature), k, temperature
+        gates, _ = _walk(ctx.scores, k, np.zeros(r.numel()))
+        return torch.from_numpy(gates)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        _, change = _walk(ctx.scores, ctx.k, grad.detach().numpy())
+        return torch.from_numpy(change) / ctx.temperature, None, None
+
+
+def _scores(r: Tensor, k: int, temperature: float) -> Floats:
+    """Logits over τ, with zero between the K-th and the next.
+
+    A head far above zero is in every set that has a chance, one far below in none; how far makes no
+    difference any more, and sums of smaller numbers lose fewer digits.
+    """
+    ranked = r.sort(descending=True).values
+    middle = (ranked[k - 1] + ranked[min(k, len(ranked) - 1)]) / 2
+    scores: Floats = ((r - middle) / temperature).clamp(-_CERTAIN, _CERTAIN).numpy()
+    return scores
+
+
+@compiled
+def _log_add(a: float, b: float) -> float:
+    high = max(a, b)
+    return high + math.log1p(math.exp(min(a, b) - high))
+
+
+@compiled
+def _sums(scores: Floats, k: int, along: Floats) -> tuple[Floats, Floats]:
+    """Logs of the sums over sets of j of the first i heads, and their derivatives along a vector.
+
+    Both are tables with a row per i from 0 to H, and a column per j from 0 to K.
+    """
+    size = scores.size
+    logs, changes = np.full((size + 1, k + 1), _NEVER), np.zeros((size + 1, k + 1))
+    logs[:, 0] = 0.0
+    for i in range(size):
+        for j in range(1, min(i + 1, k) + 1):
+            without, with_it = logs[i, j], logs[i, j - 1] + scores[i]
+            logs[i + 1, j] = _log_add(without, with_it)
+            share = math.exp(with_it - logs[i + 1, j])
+            added = changes[i, j - 1] + along[i]
+            changes[i + 1, j] = (1.0 - share) * changes[i, j] + share * added
+    return logs, changes
+
+
+@compiled
+def _walk(scores: Floats, k: int, along: Floats) -> tuple[Floats, Floats]:
+    """The probabilities of all heads, and their derivatives along a vector."""
+    size = scores.size
+    before, before_changes = _sums(scores, k, along)
+    after, after_changes = _sums(scores[::-1].copy(), k, along[::-1].copy())
+    whole, whole_change = before[size, k], before_changes[size, k]
+    gates, changes = np.empty(size), np.empty(size)
+    for i in range(size):
+        gate = change = 0.0
+        for j in range(k):
+            log = before[i, j] + scores[i] + after[size - 1 - i, k - 1 - j] - whole
+            share = math.exp(min(log, 0.0))
+            gate += share
+            relative = before_changes[i, j] + along[i] + after_changes[size - 1 - i, k - 1 - j]
+            change += share * (relative - whole_change)
+        gates[i], changes[i] = min(gate, 1.0), change
+    return gates, changes
+
+
+@compiled
+def _draw(scores: Floats, k: int, u: Floats) -> Floats:
+    """Go through the heads from the last, each with its probability given those already in."""
+    logs, _ = _sums(scores, k, np.zeros(scores.size))
+    chosen = np.zeros(scores.size)
+    left = k
+    for i in range(scores.size - 1, -1, -1):
+        if left and u[i] < math.exp(logs[i, left - 1] + scores[i] - logs[i + 1, left]):
+            chosen[i] = 1.0
+            left -= 1
+    return chosen
