@@ -26,7 +26,7 @@ from headcount.pruners import (
     soft_top_k,
 )
 from headcount.study.results import load_study
-from headcount.surgery import Removal, prove_removal, remove_heads
+from headcount.surgery import Removal, compensate, prove_removal, remove_heads
 from headcount.training import PruningTrainer, Seq2SeqPruningTrainer
 
 __version__ = "0.1.0"
@@ -59,6 +59,7 @@ __all__ = [
     "Seq2SeqPruningTrainer",
     "Unpruned",
     "checkpoint",
+    "compensate",
     "find_heads",
     "gumbel_noise",
     "hard_top_k",

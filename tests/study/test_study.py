@@ -89,7 +89,7 @@ def test_shared_work_is_done_once(finished: Path) -> None:
     assert [bases[0], bases[-1]] == ["seed0", "seed1"]
     assert len(bases) == 3  # and that of random-longer
     rankings = sorted(path.name.rpartition("-")[0] for path in (folder / "rankings").iterdir())
-    assert rankings == ["michel-at-once-seed0", "michel-seed0", "michel-seed1"]
+    assert rankings == ["michel-seed0", "michel-seed0", "michel-seed1"]  # at once, and step by step
     runs = folder / "runs"
     four, two = (hc.HeadMask.load(runs / f"michel-{k}-seed0" / "mask.json") for k in (4, 2))
     assert two < four

@@ -141,9 +141,21 @@ def training_batches(
             f"the sample is {sample}, expected a share of the training data; give one up to 1"
         )
     data = task.train_data(processor)
-    wanted = round(sample * len(data))
+    wanted = max(round(sample * len(data)), 1)
+    return sampled_batches(settings, data, wanted, model, task, processor)
+
+
+def sampled_batches(
+    settings: RunSettings,
+    data: Dataset,
+    wanted: int,
+    model: PreTrainedModel,
+    task: Task,
+    processor: Processor,
+) -> list[Batch]:
+    """Batches of so many of the examples, or of all if they are fewer, longest first."""
     if wanted < len(data):
-        drawn = random.Random(settings.seed).sample(range(len(data)), max(wanted, 1))
+        drawn = random.Random(settings.seed).sample(range(len(data)), wanted)
         data = data.select(sorted(drawn))
     lengths = data["length"]
     data = data.select(sorted(range(len(data)), key=lambda row: -lengths[row]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from headcount.errors import HeadcountError
 from headcount.pruners import (
@@ -26,6 +26,7 @@ from headcount.pruners import (
 from headcount.pruners.choice import Keep
 from headcount.pruners.dsp import PRESETS
 from headcount.pruners.schedule import Annealing
+from headcount.surgery.compensate import How
 
 # What a method works on: a model that it trains; a fine-tuned model, of which it trains only the
 # gates; or a fine-tuned model that it leaves as it is.
@@ -36,7 +37,23 @@ _ANNEALED = "annealing"  # of DSP: false leaves the temperature where it starts
 # Of Michel: stop before the metric falls below this share of the unpruned model's, and score on
 # this share of the training data.
 UNTIL, SAMPLE = "until", "sample"
+# Of methods that leave the weights as they are: give back what a cut takes, fitted on so many
+# examples of the training data.
+COMPENSATE, COMPENSATE_SAMPLE = "compensate", "compensate_sample"
 _SCOPE = ("kinds", "layers", "min_per_block", "freeze", "commit_at")
+
+
+@dataclass(frozen=True)
+class Compensation:
+    """What is given back before the cut.
+
+    Attributes:
+        how: see `compensate`.
+        sample: number of training examples.
+    """
+
+    how: How
+    sample: int = 512
 
 
 @dataclass(frozen=True)
@@ -70,10 +87,39 @@ class Method:
                 f"{self.name} cannot be made with {said}: {error}; give settings of the right kind"
             ) from error
 
+    def compensation(self, settings: Mapping[str, Any]) -> Compensation | None:
+        """What the settings of a recipe want to be given back; None for nothing."""
+        how, sample = settings.get(COMPENSATE), settings.get(COMPENSATE_SAMPLE)
+        if how in (None, False):  # YAML reads off as false
+            if sample is not None:
+                raise HeadcountError(
+                    f"{COMPENSATE_SAMPLE} is {sample!r}, but nothing is compensated; give "
+                    f"{COMPENSATE} too"
+                )
+            return None
+        if not self.post_hoc:
+            able = ", ".join(name for name, row in METHODS.items() if row.post_hoc)
+            raise HeadcountError(
+                f"{self.name} trains the model itself, which makes up for heads that go; leave "
+                f"out {COMPENSATE}, which is for {able}"
+            )
+        if how not in get_args(How):
+            raise HeadcountError(
+                f"{COMPENSATE} of {self.name} is {how!r}, expected {' or '.join(get_args(How))}"
+            )
+        if sample is None:
+            return Compensation(how)
+        if not isinstance(sample, int) or isinstance(sample, bool) or sample < 1:
+            raise HeadcountError(
+                f"{COMPENSATE_SAMPLE} is {sample!r}, expected a number of examples from 1"
+            )
+        return Compensation(how, sample)
+
     def _made(self, keep: Keep | None, settings: Mapping[str, Any], seed: int) -> Pruner:
         if isinstance(keep, Collection):
             self.refuse_many()
-        given = dict(settings)
+        self.compensation(settings)
+        given = choosing(settings)
         if "lambda" in given and self.pruner is HardConcrete:
             given["penalty_weight"] = given.pop("lambda")
         if "countdown" in given:
@@ -112,6 +158,7 @@ class Method:
     def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
         known = {*inspect.signature(self.pruner).parameters, *_SCOPE} - {"scope", "keep"}
         known |= {UNTIL, SAMPLE} if self.pruner is Michel else set()
+        known |= {COMPENSATE, COMPENSATE_SAMPLE} if self.post_hoc else set()
         for name in given:
             if name not in known:
                 raise HeadcountError(
@@ -124,6 +171,12 @@ def _countdown(said: Any) -> Countdown | None:
     if isinstance(said, bool | None):
         return Countdown() if said else None
     return Countdown(*(float(number) for number in said))
+
+
+def choosing(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a recipe that decide which heads are kept."""
+    after = (COMPENSATE, COMPENSATE_SAMPLE)
+    return {name: value for name, value in settings.items() if name not in after}
 
 
 def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:

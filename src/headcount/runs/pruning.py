@@ -21,10 +21,11 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners import Pruner, Unpruned
 from headcount.runs.base_model import Scores, fine_tuned
 from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
+from headcount.runs.compensated import compensated
 from headcount.runs.evaluate import Evaluation, evaluate, largest_difference
 from headcount.runs.importance import load_importances, rank_by
 from headcount.runs.measure import measure
-from headcount.runs.methods import Method, find_method
+from headcount.runs.methods import COMPENSATE, Method, find_method
 from headcount.runs.output import Outcome, write_outcome
 from headcount.runs.progress import Progress
 from headcount.runs.result import RunResult, Sides
@@ -79,6 +80,7 @@ class PruningRun:
         self.method: Method = find_method(settings.method)
         keep = settings.trained_for or settings.keep
         self.pruner: Pruner = self.method.make(keep, settings.settings, settings.seed)
+        self.compensation = self.method.compensation(settings.settings)
         self.task: Task = make_task(settings.task, settings.data_settings())
         self.source = self.task.model_folder(settings.model)
         self.processor: Processor = self.task.load_processor(self.source)
@@ -146,6 +148,12 @@ class PruningRun:
         state = PartialState()
         several = len(self.pruner.counts) > 1
         mask = self.pruner.mask(keep if several else None)
+        if self.compensation is not None:
+            self.progress.begin("giving back what the cut takes")
+            with self._timed(COMPENSATE):
+                model = compensated(
+                    model, mask, self.compensation, self.settings, self.task, self.processor
+                )
         small = copy.deepcopy(model)
         if not isinstance(self.pruner, Unpruned):
             remove_heads(small, mask)
@@ -267,7 +275,13 @@ class PruningRun:
             before=before,
             signatures={
                 split: signature(
-                    self.pruner, (kept, born), self.task, split, self.settings.seed, len(data)
+                    self.pruner,
+                    (kept, born),
+                    self.task,
+                    split,
+                    self.settings.seed,
+                    len(data),
+                    self.compensation,
                 )
                 for split, data in sets.items()
             },
@@ -277,6 +291,6 @@ class PruningRun:
             examples_per_second=measured.examples_per_second,
             generated_per_second=measured.generated_per_second,
             difference=difference,
-            seconds=self.seconds,
+            seconds=dict(self.seconds),
             shared_by=self.shared_by,
         )

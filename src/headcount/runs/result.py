@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
+from headcount.runs.methods import COMPENSATE
 
 FILE = "metrics.json"
 _FORMAT = "headcount run 1"
@@ -85,7 +86,8 @@ class RunResult:
     @property
     def cost(self) -> float:
         """Seconds, of which results that share a training have equal parts: costs can be added."""
-        return sum(self.seconds.values()) / self.shared_by
+        own = self.seconds.get(COMPENSATE, 0.0)  # done for each number of heads alone
+        return own + (sum(self.seconds.values()) - own) / self.shared_by
 
     def rows(self) -> list[tuple[str, str, str, str]]:
         """The table for a person: what, before, after, ratio."""

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from headcount.pruners import Fixed, JointDSP, Pruner
 from headcount.pruners.hard_concrete import HardConcrete
-from headcount.runs.methods import annealing_of
+from headcount.runs.methods import Compensation, annealing_of
 from headcount.tasks.base import Task
 
 
 def signature(
-    pruner: Pruner, heads: tuple[int, int], task: Task, split: str, seed: int, examples: int
+    pruner: Pruner,
+    heads: tuple[int, int],
+    task: Task,
+    split: str,
+    seed: int,
+    examples: int,
+    compensation: Compensation | None = None,
 ) -> str:
     """The signature of one score.
 
@@ -20,6 +26,7 @@ def signature(
         split: the evaluation set.
         seed: of the run.
         examples: how many the evaluation set had.
+        compensation: what was given back before the cut.
     """
     from headcount import __version__
 
@@ -38,5 +45,7 @@ def signature(
         parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")
     if isinstance(pruner, HardConcrete):
         parts.append("lambda:steered" if pruner.steer else f"lambda:{pruner.penalty_weight:g}")
+    if compensation is not None:
+        parts.append(f"compensate:{compensation.how}")
     parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]
     return "|".join(parts)

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from headcount.errors import HeadcountError, Stopped
 from headcount.folder import first_line
 from headcount.runs.base_model import base_settings, fine_tune_base
-from headcount.runs.methods import UNTIL, find_method
+from headcount.runs.methods import UNTIL, choosing, find_method
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.rank import rank_heads
@@ -59,9 +59,9 @@ class Places:
         return self.folder / "bases" / f"seed{run.seed}{ending}"
 
     def ranking(self, run: RunSettings) -> Path:
-        """The ranking of an entry that scores heads: of its settings, and its base model's."""
-        decides = _digest([run.settings, base_settings(run)])
-        return self.folder / "rankings" / f"{run.name}-seed{run.seed}-{decides}.json"
+        """The ranking of entries that score heads: of their settings, and their base model's."""
+        decides = _digest([choosing(run.settings), base_settings(run)])
+        return self.folder / "rankings" / f"{run.method}-seed{run.seed}-{decides}.json"
 
     def lock(self, name: str) -> FileLock:
         """Held while something is done; the system releases it when its process dies."""

@@ -1,0 +1,39 @@
+"""Give back what a cut takes, before it is made: on a sample of the training data."""
+
+from __future__ import annotations
+
+import copy
+
+from transformers import PreTrainedModel
+
+from headcount.heads.mask import HeadMask
+from headcount.runs.choose import sampled_batches
+from headcount.runs.methods import Compensation
+from headcount.runs.settings import RunSettings
+from headcount.surgery.compensate import compensate
+from headcount.tasks.base import Processor, Task
+
+
+def compensated(
+    model: PreTrainedModel,
+    mask: HeadMask,
+    compensation: Compensation,
+    settings: RunSettings,
+    task: Task,
+    processor: Processor,
+) -> PreTrainedModel:
+    """A copy of the model that misses the closed heads less; it serves this mask alone.
+
+    Args:
+        model: the fine-tuned model, whole; it is not changed.
+        mask: the heads to keep.
+        compensation: how, and on how many examples.
+        settings: of the run; its seed draws the examples.
+        task: gives the data.
+        processor: of the model.
+    """
+    changed = copy.deepcopy(model)
+    data = task.train_data(processor)
+    batches = sampled_batches(settings, data, compensation.sample, changed, task, processor)
+    compensate(changed, mask, batches, compensation.how)
+    return changed

@@ -1,0 +1,99 @@
+"""The output projections of a model, and what passes through them in a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from headcount.errors import HeadcountError
+from headcount.heads.blocks import AttentionBlock, HeadMap
+from headcount.heads.mask import HeadMask
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output projection of a block.
+
+    Attributes:
+        block: the block.
+        projection: the module.
+        name: of the module in the model.
+        kept: its inputs that are values of heads that stay.
+        gone: its other inputs.
+    """
+
+    block: AttentionBlock
+    projection: nn.Linear | Conv1D
+    name: str
+    kept: list[int]
+    gone: list[int]
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether it adds something that is the same at every place."""
+        return self.projection.bias is not None
+
+    def weight(self) -> Tensor:
+        """A row per output, whichever way the module keeps it."""
+        weight = self.projection.weight.detach()
+        return weight.T if isinstance(self.projection, Conv1D) else weight
+
+    def with_weight(self, change: Tensor) -> dict[str, Tensor]:
+        """The weight, changed for the heads that stay, by its name in the model."""
+        weight = self.weight().clone()
+        weight[:, self.kept] = (weight[:, self.kept] + change).to(weight)
+        kept_so = weight.T if isinstance(self.projection, Conv1D) else weight
+        return {f"{self.name}.weight": kept_so.contiguous()}
+
+    def with_bias(self, change: Tensor) -> dict[str, Tensor]:
+        """The bias, changed, by its name in the model."""
+        bias = self.projection.bias.detach()
+        return {f"{self.name}.bias": (bias + change).to(bias)}
+
+
+def outputs_of(model: nn.Module, heads: HeadMap, mask: HeadMask) -> list[Output]:
+    """The output projections of all blocks that have heads.
+
+    Raises:
+        HeadcountError: one is not a plain projection.
+    """
+    kept = mask.by_block()
+    return [_output(model, block, kept[block.name]) for block in heads.blocks if block.num_heads]
+
+
+def _output(model: nn.Module, block: AttentionBlock, kept: Sequence[int]) -> Output:
+    anatomy = block.anatomy
+    name = f"{block.path}.{anatomy.output}".removeprefix(".")
+    projection = cast("nn.Linear | Conv1D", model.get_submodule(name))
+    if type(projection) not in (nn.Linear, Conv1D) or not projection.weight.is_floating_point():
+        raise HeadcountError(
+            f"the output projection {name} is a {type(projection).__name__} of "
+            f"{projection.weight.dtype}, expected a plain Linear; compensate before wrapping or "
+            "quantising it"
+        )
+    part = next(part for part in anatomy.parts if part.path == anatomy.output)
+    inputs, now = anatomy.rows_to_keep(part, block.heads, kept)
+    return Output(block, projection, name, inputs, sorted(set(range(now)) - set(inputs)))
+
+
+Hear = Callable[[Output, Tensor, Tensor], None]
+
+
+@contextmanager
+def listening(outputs: Sequence[Output], hear: Hear) -> Iterator[None]:
+    """Tell of every call of these projections, with its input, gates included, and its output."""
+    with ExitStack() as hooks:
+        for output in outputs:
+            hook = partial(_tell, hear, output)
+            hooks.enter_context(output.projection.register_forward_hook(hook))
+        yield
+
+
+def _tell(hear: Hear, output: Output, module: nn.Module, args: Any, answer: Tensor) -> None:
+    hear(output, args[0], answer)

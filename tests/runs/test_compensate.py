@@ -1,0 +1,72 @@
+"""Runs that give back part of what their cut takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+import headcount as hc
+from headcount.runs.prune import prune, prune_many
+from headcount.runs.result import RunResult
+from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.study.run import Places
+
+
+@pytest.fixture
+def settings(encoder: Path, tables: Path) -> RunSettings:
+    training = TrainingSettings(epochs=1.0, batch_size=16, learning_rate=1e-3)
+    return RunSettings(
+        str(encoder), "classification", str(tables), method="michel", keep=3, training=training
+    )
+
+
+def test_the_same_heads_with_other_output_projections(
+    settings: RunSettings, tmp_path: Path
+) -> None:
+    given = {"plain": {}, "fit": {"compensate": "fit"}, "again": {"compensate": "fit"}}
+    results, found = {}, {}
+    for name, own in given.items():
+        out = tmp_path / name
+        results[name] = prune(
+            replace(settings, settings=own), out, base=tmp_path / "base", speed=False
+        )
+        found[name] = load_file(out / "model.safetensors")
+    masks = {hc.HeadMask.load(tmp_path / name / "mask.json") for name in given}
+    assert len(masks) == 1
+    changed = {n for n, t in found["plain"].items() if not t.equal(found["fit"][n])}
+    assert changed
+    assert all("attention.output.dense" in name for name in changed)
+    assert all(t.equal(found["again"][n]) for n, t in found["fit"].items())
+    fitted = results["fit"]
+    assert fitted.difference < 1e-5
+    assert fitted.before == results["plain"].before
+    assert "|keep:3/6|compensate:fit|seed:0|" in fitted.signatures["validation"]
+    assert "compensate" not in results["plain"].signatures["validation"]
+
+
+def test_each_number_of_heads_is_compensated_for_itself(
+    settings: RunSettings, tmp_path: Path
+) -> None:
+    own = {"compensate": "mean", "compensate_sample": 8}
+    several = replace(settings, method="pipelined-dsp", keep=(4, 1), settings=own)
+    results = prune_many(several, tmp_path / "out", base=tmp_path / "base", speed=False)
+    base = load_file(tmp_path / "base" / "model.safetensors")
+    bias = "bert.encoder.layer.0.attention.output.dense.bias"
+    biases = [load_file(tmp_path / "out" / f"keep-{k}" / "model.safetensors")[bias] for k in (4, 1)]
+    assert not biases[0].equal(biases[1])
+    assert not biases[1].equal(base[bias])
+    for keep, result in results.items():
+        assert result == RunResult.load(tmp_path / "out" / f"keep-{keep}")
+        shared = result.seconds["base"] + result.seconds["pruning"]
+        assert result.cost == pytest.approx(result.seconds["compensate"] + shared / 2)
+
+
+def test_a_study_ranks_heads_once_for_both(settings: RunSettings, tmp_path: Path) -> None:
+    places, own = Places(tmp_path), {"step": 1}
+    plain = replace(settings, settings=own)
+    fitted = replace(plain, settings=own | {"compensate": "fit"}, variant="michel-fit")
+    assert places.ranking(plain) == places.ranking(fitted)
+    assert places.ranking(plain) != places.ranking(settings)

@@ -1,0 +1,232 @@
+"""What a cut takes can partly be given back, and the cut stays what the mask promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+import headcount as hc
+from headcount import HeadcountError
+from headcount.surgery.compensate import How
+from headcount.surgery.places import tokens_among
+from tests.tiny import (
+    VOCABULARY,
+    Family,
+    Inputs,
+    build,
+    difference,
+    families,
+    family_named,
+    mask_for,
+    masks,
+    run,
+)
+
+CLOSE = 1e-5
+
+
+def sample(family: Family) -> list[Inputs]:
+    """Two batches like the family's own, larger and of other tokens or pixels."""
+    generator = torch.Generator().manual_seed(7)
+
+    def drawn(name: str, tensor: Tensor) -> Tensor:
+        tensor = tensor.repeat(6, *(1,) * (tensor.dim() - 1))
+        if name == "attention_mask":
+            return tensor
+        if tensor.is_floating_point():
+            return torch.randn(tensor.shape, generator=generator)
+        return torch.randint(5, VOCABULARY, tensor.shape, generator=generator)
+
+    inputs = family.inputs()
+    return [{name: drawn(name, t) for name, t in inputs.items()} for _ in range(2)]
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def closed(model: PreTrainedModel, mask: hc.HeadMask, inputs: Inputs) -> dict[str, Tensor]:
+    with hc.masked(model, mask):
+        return run(model, inputs)
+
+
+@masks("half", "three_heads_each", "empty_middle_block", "empty_every_block")
+@families("bert", "gpt2", "llama", "t5", "bart", "vit", "albert")
+def test_the_cut_model_equals_the_masked_one(family: Family, mask_name: str) -> None:
+    model, inputs = build(family), family.inputs()
+    mask, before = mask_for(model, mask_name), weights(model)
+    hc.compensate(model, mask, sample(family))
+    expected = closed(model, mask, inputs)
+    nothing_to_fit = mask_name == "empty_every_block" and family.name in ("llama", "t5")
+    assert (difference(weights(model), before) == 0) == nothing_to_fit
+    hc.remove_heads(model, mask)
+    assert difference(run(model, inputs), expected) < CLOSE
+
+
+@masks("half", "empty_every_block")
+@families("bert", "gpt2", "bart", "vit")
+def test_it_does_with_means_too(family: Family, mask_name: str) -> None:
+    model, inputs = build(family), family.inputs()
+    mask = mask_for(model, mask_name)
+    hc.compensate(model, mask, sample(family), "mean")
+    expected = closed(model, mask, inputs)
+    hc.remove_heads(model, mask)
+    assert difference(run(model, inputs), expected) < CLOSE
+
+
+def test_a_model_that_was_cut_before_can_be_cut_further() -> None:
+    family = family_named("gpt2")
+    model, inputs = build(family), family.inputs()
+    first = mask_for(model, "uneven")
+    second = first & mask_for(model, "half")
+    hc.remove_heads(model, first)
+    hc.compensate(model, second, sample(family))
+    expected = closed(model, second, inputs)
+    hc.remove_heads(model, second)
+    assert difference(run(model, inputs), expected) < CLOSE
+
+
+def error(model: PreTrainedModel, mask: hc.HeadMask, batches: list[Inputs], whole: Any) -> float:
+    """Mean square of what the masked model's last hidden states miss."""
+    total = 0.0
+    for inputs, wanted in zip(batches, whole, strict=True):
+        found = closed(model, mask, inputs)
+        total += float((found["logits"] - wanted["logits"]).square().mean())
+    return total / len(batches)
+
+
+@masks("half", "three_heads_each")
+@families("bert", "gpt2", "llama", "t5", "bart", "vit")
+def test_the_outputs_come_closer_to_the_unpruned_ones(family: Family, mask_name: str) -> None:
+    model, batches = build(family), sample(family)
+    mask = mask_for(model, mask_name)
+    whole = [run(model, inputs) for inputs in batches]
+    plain = error(model, mask, batches, whole)
+    hc.compensate(model, mask, batches)
+    assert error(model, mask, batches, whole) < 0.8 * plain
+
+
+@pytest.mark.parametrize("how", ["fit", "mean"])
+def test_keeping_every_head_changes_nothing(how: How) -> None:
+    model = build("bert")
+    before = weights(model)
+    hc.compensate(model, hc.HeadMask.all(hc.find_heads(model)), sample(family_named("bert")), how)
+    assert difference(weights(model), before) == 0
+
+
+def heard(model: PreTrainedModel, projection: nn.Module, inputs: Inputs) -> Tensor:
+    """The input of a projection, a row per token."""
+    seen: list[Tensor] = []
+    with projection.register_forward_hook(lambda _, args, out: seen.append(args[0])):
+        run(model, inputs)
+    return seen[0][inputs["attention_mask"].bool()]
+
+
+@families("bert", "gpt2")
+def test_the_mean_of_a_head_goes_into_the_bias(family: Family) -> None:
+    model, inputs = build(family), family.inputs()
+    heads = hc.find_heads(model)
+    block = heads.blocks[1]
+    mask = hc.HeadMask.all(heads) - hc.HeadMask.from_names(heads, [f"{block.name}.2"])
+    projection: Any = model.get_submodule(block.path).get_submodule(block.anatomy.output)
+    mean = heard(model, projection, inputs)[:, 16:24].mean(0)  # the third head of size 8
+    weight = projection.weight.T if family.name == "gpt2" else projection.weight
+    expected = weights(model)
+    name = f"{block.path}.{block.anatomy.output}.bias"
+    expected[name] = expected[name] + weight.detach()[:, 16:24] @ mean
+    hc.compensate(model, mask, [inputs], "mean")
+    assert difference(weights(model), expected) < 1e-6
+
+
+def test_what_a_kept_head_can_say_is_recovered() -> None:
+    """The values of a block's second head are made a linear function of its first head's."""
+    family = family_named("bert")
+    model, batches = build(family), sample(family)
+    attention: Any = model.bert.encoder.layer[1].attention.self
+    mixing = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        for projection in (attention.query, attention.key):
+            projection.weight[8:16] = projection.weight[:8]
+            projection.bias[8:16] = projection.bias[:8]
+        attention.value.weight[8:16] = mixing @ attention.value.weight[:8]
+        attention.value.bias[8:16] = mixing @ attention.value.bias[:8]
+    heads = hc.find_heads(model)
+    mask = hc.HeadMask.all(heads) - hc.HeadMask.from_names(heads, ["encoder.1.1"])
+    whole = run(model, batches[0])["logits"]
+    lost = float((closed(model, mask, batches[0])["logits"] - whole).abs().max())
+    hc.compensate(model, mask, batches, ridge=1e-9)
+    left = float((closed(model, mask, batches[0])["logits"] - whole).abs().max())
+    assert lost > 0.1
+    assert left < 1e-3 * lost
+
+
+@pytest.mark.parametrize("how", ["fit", "mean"])
+def test_padding_has_no_influence(how: How) -> None:
+    family = family_named("bert")
+    batches = sample(family)
+    longer = [{name: nn.functional.pad(t, (0, 3)) for name, t in b.items()} for b in batches]
+    found = []
+    for given in (batches, longer):
+        model = build(family)
+        hc.compensate(model, mask_for(model, "half"), given, how)
+        found.append(weights(model))
+    assert difference(*found) < CLOSE
+
+
+def test_places_without_a_label_have_no_influence() -> None:
+    family = family_named("bart")
+    batches = [
+        {"labels" if name == "decoder_input_ids" else name: t for name, t in batch.items()}
+        for batch in sample(family)
+    ]
+    longer = [b | {"labels": nn.functional.pad(b["labels"], (0, 3), value=-100)} for b in batches]
+    found = []
+    for given in (batches, longer):
+        model = build(family)
+        hc.compensate(model, mask_for(model, "half"), given)
+        found.append(weights(model))
+    assert difference(*found) < CLOSE
+
+
+class Scaled(nn.Linear):
+    """A projection that does more than one."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return 2 * super().forward(values)
+
+
+def test_refusals_leave_the_model_as_it_was() -> None:
+    llama, bert = build("llama"), build("bert")
+    half, other = mask_for(llama, "half"), mask_for(bert, "half")
+    batches = sample(family_named("llama"))
+    wrong: list[tuple[tuple[Any, ...], str]] = [
+        ((llama, half, batches, "mean"), "has no bias to add a mean to; use fit"),
+        ((llama, other, batches), "this mask is for bert"),
+        ((llama, half, batches, "median"), "how is 'median', expected fit or mean"),
+        ((llama, half, batches, "fit", 0.0), "the ridge is 0.0, expected a number above 0"),
+        ((llama, half, []), "no data to compensate with"),
+    ]
+    before = weights(llama)
+    for given, said in wrong:
+        with pytest.raises(HeadcountError, match=said):
+            hc.compensate(*given)
+    last: Any = llama.model.layers[-1].self_attn
+    last.o_proj.__class__ = Scaled
+    with pytest.raises(HeadcountError, match=r"o_proj is a Scaled .* expected a plain Linear"):
+        hc.compensate(llama, half, batches)
+    assert difference(weights(llama), before) == 0
+    assert not llama.training
+
+
+def test_a_mask_of_sound_is_read_at_the_places_of_the_model() -> None:
+    family = family_named("wav2vec2")
+    model, inputs = build(family), family.inputs()
+    length = run(model, inputs)["hidden_states.0"].shape[1]
+    whole, shorter = (int(model._get_feat_extract_output_lengths(n)) for n in (80, 60))
+    assert length == whole > shorter
+    rows = tokens_among(torch.zeros(2, length, 4), model, inputs, "encoder")
+    assert rows.shape == (whole + shorter, 4)
