@@ -38,7 +38,7 @@ def timed(make: Callable[[str], Trainer]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=40)
     parser.add_argument("--commit-at", type=float, default=0.4)
