@@ -14,7 +14,7 @@ import json
 import shutil
 from pathlib import Path
 
-FIGURES = (".png", ".svg")
+FIGURES = (".png",)
 TABLES = (".md", ".csv", ".json")
 
 
