@@ -19,6 +19,7 @@ TABLES = (".md", ".csv", ".json")
 
 
 def gather(study: Path, place: Path) -> None:
+    """Copy from the folder of a study into another."""
     place.mkdir(parents=True, exist_ok=True)
     for name in ("study.json", "results.csv"):
         shutil.copyfile(study / name, place / name)
