@@ -3,8 +3,8 @@
     headcount report STUDY
     python evidence/gather.py STUDY evidence/NAME
 
-What was asked for (`study.json`), the results, the mask and the selection history of every run, the
-tables, the figures, and the tables and figures of the study's analyses.
+What was asked for (`study.json`), the results, the mask of every run, the tables, the figures, and
+the tables and figures of the study's analyses.
 """
 
 from __future__ import annotations
