@@ -1,7 +1,7 @@
 """Run every script of this folder and write what they claim into `RESULTS.md`.
 
 Ratios of one run, so that the machine matters little; let it be quiet all the same. With names of
-scripts, only these are run and nothing is written.
+scripts, only these are run, and their sections of the page are renewed.
 """
 
 from __future__ import annotations
@@ -61,24 +61,33 @@ def row(claim: Claim) -> str:
     return f"| {claim.name} | {value} | {claim.side} {claim.goal:g} | {met} |"
 
 
+def kept_sections(page: Path) -> dict[str, str]:
+    """The sections of a page that was written before, by the names of their scripts."""
+    if not page.is_file():
+        return {}
+    _, *parts = page.read_text(encoding="utf-8").split("\n## ")
+    return {part.partition("\n")[0]: f"## {part.rstrip()}\n" for part in parts}
+
+
 def main() -> None:
     names = [Path(name).stem for name in sys.argv[1:]]
     scripts = [p for p in sorted(FOLDER.glob("*.py")) if p.stem not in APART]
-    scripts = [p for p in scripts if not names or p.stem in names]
-    page = ["# Ratios", "", "Written by `make bench`: every figure is a ratio measured in one run, "
-            "both sides in turn.", "", f"Machine: {this_machine()}.", ""]  # fmt: skip
+    results = FOLDER / "RESULTS.md"
+    sections = kept_sections(results) if names else {}
     failed = []
-    for script in scripts:
+    for script in [p for p in scripts if not names or p.stem in names]:
         began = time.monotonic()
         print(f"{script.name} …", flush=True)
         text, wrong = run(script)
         print(text.rstrip() if wrong is None else f"{text}failed: {wrong}")
         print(f"{script.name}: {time.monotonic() - began:.0f} seconds\n", flush=True)
-        page += section(script, text, wrong)
+        sections[script.name] = "\n".join(section(script, text, wrong))
         failed += [] if wrong is None else [script.name]
-    if not names:
-        whole = "\n".join(page)
-        write_whole(FOLDER / "RESULTS.md", lambda path: path.write_text(whole, encoding="utf-8"))
+    page = ["# Ratios", "", "Written by `make bench`: every figure is a ratio measured in one run, "
+            "both sides in turn.", "", f"Machine: {this_machine()}.", ""]  # fmt: skip
+    page += [sections[script.name] for script in scripts if script.name in sections]
+    whole = "\n".join(page)
+    write_whole(results, lambda path: path.write_text(whole, encoding="utf-8"))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

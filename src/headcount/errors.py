@@ -6,4 +6,13 @@ class HeadcountError(Exception):
 
 
 class Stopped(Exception):  # noqa: N818
-    """The user asked to stop, and what was done so far is saved."""
+    """The user asked to stop, and what was done so far is saved.
+
+    Args:
+        where: how far it went.
+        further: how to go on.
+    """
+
+    def __init__(self, where: str, further: str = "the same command with --resume goes on") -> None:
+        super().__init__(f"{where}; {further}")
+        self.where = where

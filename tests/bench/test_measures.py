@@ -24,7 +24,7 @@ FLOAT = 4  # bytes
 def test_jobs_are_run_in_turn_and_the_warm_up_is_not_counted() -> None:
     seen: list[str] = []
     times = in_turn([lambda: seen.append("a"), lambda: seen.append("b")], rounds=4, warm_up=2)
-    assert seen == ["a", "b"] * 6
+    assert seen == ["a", "b", "b", "a"] * 3  # every other round backwards
     assert [len(spent) for spent in times] == [4, 4]
 
 

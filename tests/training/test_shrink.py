@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +14,9 @@ from torch import Tensor
 from transformers import TrainerCallback
 
 from headcount import Fixed, HeadcountError, HeadMask, find_heads, masked, remove_heads
+from headcount.pruners.attrition import Attrition
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
-from headcount.pruners.schedule import Annealing
+from headcount.pruners.schedule import Annealing, Countdown
 from headcount.training.shrink import cut_with_optimizer, expand
 from tests.training.processes import run_two_processes
 from tests.training.test_trainer import (
@@ -85,6 +86,44 @@ def test_a_cut_training_resumes_exactly(tmp_path: Path) -> None:
         assert resumed.history == straight.history
 
 
+class Sizes(TrainerCallback):
+    """How many heads the model has at each step."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.seen.append(len(find_heads(kwargs["model"])))
+
+
+def test_heads_that_left_are_cut_on_the_way_and_it_changes_nothing(tmp_path: Path) -> None:
+    results, sizes = [], Sizes()
+    for shed in (True, False):
+        pruner = Attrition(KEEP, countdown=Countdown(0.0, 0.8, 2.0), memory=0.5, shed=shed)
+        trainer = make_trainer(tmp_path / str(shed), pruner, callbacks=[sizes] if shed else [])
+        trainer.train()
+        results.append(trainer)
+    small, whole = results
+    assert len(set(sizes.seen)) > 2  # in several pauses
+    assert sizes.seen == sorted(sizes.seen, reverse=True)
+    assert (sizes.seen[0], sizes.seen[-1]) == (8, KEEP)
+    assert small.mask() == whole.mask()
+    assert (logits(small.pruned_model()) - logits(whole.pruned_model())).abs().max() < 1e-5
+
+
+def test_attrition_resumes_exactly(tmp_path: Path) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1}
+    make = lambda: Attrition(KEEP, countdown=Countdown(0.0, 0.8, 2.0), memory=0.5)  # noqa: E731
+    straight = make_trainer(tmp_path / "a", make(), **options)
+    straight.train()
+    for step in range(1, STEPS):
+        begun, checkpoint = tmp_path / f"from-{step}", f"checkpoint-{step}"
+        shutil.copytree(tmp_path / "a" / checkpoint, begun / checkpoint)
+        resumed = make_trainer(begun, make(), **options)
+        resumed.train(resume_from_checkpoint=str(begun / checkpoint))
+        assert_same(state(straight), state(resumed))
+
+
 def test_heads_that_cannot_return_are_shed_and_the_choice_stays(tmp_path: Path) -> None:
     # w is set far apart, so that two heads of eight are still in doubt besides the kept three.
     start = torch.tensor([40.0, 39.0, 38.0, 36.0, 35.0, -20.0, -25.0, -30.0]).double()
@@ -114,15 +153,10 @@ def test_what_can_return_is_not_shed() -> None:
 
 @pytest.mark.parametrize("kinds", [None, ["encoder"]])
 def test_a_fixed_layout_trains_small_from_the_start(tmp_path: Path, kinds: Any) -> None:
-    class Sizes(TrainerCallback):
-        seen: ClassVar[list[int]] = []
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            self.seen.append(len(find_heads(kwargs["model"])))
-
-    trainer = make_trainer(tmp_path, Fixed(KEEP, kinds=kinds), callbacks=[Sizes()])
+    sizes = Sizes()
+    trainer = make_trainer(tmp_path, Fixed(KEEP, kinds=kinds), callbacks=[sizes])
     trainer.train()
-    assert Sizes.seen == [KEEP] * STEPS
+    assert sizes.seen == [KEEP] * STEPS
     assert trainer.mask() == HeadMask.all(find_heads(trainer.model))
 
 
@@ -171,6 +205,7 @@ TWO_PROCESSES = """
 import os, sys
 from pathlib import Path
 from safetensors.torch import save_file
+from headcount.pruners.attrition import Attrition
 from headcount.pruners.dsp import JointDSP
 from tests.training.test_shrink import HALF, KEEP, QUICK
 from tests.training.test_trainer import make_trainer, state

@@ -42,6 +42,8 @@ def in_turn(
 ) -> list[list[float]]:
     """Seconds of each job in each round; in a round every job is run once, one after another.
 
+    Every other round goes backwards, so that no job always follows the same one.
+
     Args:
         jobs: what to time.
         rounds: how often each is run.
@@ -55,7 +57,8 @@ def in_turn(
     for turn in range(-warm_up, rounds):
         if budget is not None and turn >= 3 and time.perf_counter() - began > budget:
             break
-        for job, spent in zip(jobs, times, strict=True):
+        pairs = list(zip(jobs, times, strict=True))
+        for job, spent in pairs if turn % 2 == 0 else reversed(pairs):
             started = clock()
             job()
             if turn >= 0:

@@ -65,7 +65,5 @@ def main() -> None:
         Console(stderr=True, soft_wrap=True).print(f"headcount: {error}", style="red", markup=False)
         sys.exit(2)
     except Stopped as stopped:
-        Console(stderr=True, soft_wrap=True).print(
-            f"headcount: {stopped}; the same command with --resume goes on", markup=False
-        )
+        Console(stderr=True, soft_wrap=True).print(f"headcount: {stopped}", markup=False)
         sys.exit(130)  # as a shell reports Ctrl-C

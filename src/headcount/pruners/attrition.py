@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
-from headcount.pruners.choice import choose, normalised_by_block
+from headcount.pruners.choice import choose
 from headcount.pruners.schedule import Countdown
 
 FALLING = Countdown()
@@ -29,12 +30,15 @@ class Attrition(Pruner):
         memory: share of the running mean that a step leaves as it is.
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
             fairly.
+        shed: let a `PruningTrainer` cut heads that have left out of the model while it trains. It
+            changes nothing but the time and the memory that the rest of the training takes.
         **scope: see `Pruner`.
     """
 
     name: ClassVar[str] = "attrition"
     felt: Tensor
     left_at: Tensor
+    portion: Tensor
 
     def __init__(
         self,
@@ -43,16 +47,15 @@ class Attrition(Pruner):
         countdown: Countdown = FALLING,
         memory: float = 0.98,
         balance: bool = True,
+        shed: bool = True,
         **scope: Any,
     ) -> None:
         if not 0 <= memory < 1:
             raise HeadcountError(
                 f"memory is {memory}, expected a share; give one from 0 to below 1"
             )
-        super().__init__(
-            keep, **{"commit_at": countdown.end if countdown.end < 1 else None, **scope}
-        )
-        self.countdown, self.memory, self.balance = countdown, memory, balance
+        super().__init__(keep, **scope)
+        self.countdown, self.memory, self.balance, self.shed = countdown, memory, balance, shed
 
     def prepare(self, number: int) -> None:
         """All heads are there, and none was felt yet."""
@@ -61,33 +64,69 @@ class Attrition(Pruner):
         self.register_buffer("felt", torch.zeros(number, dtype=torch.float64))
         # The step in which a head left; those that are there have none.
         self.register_buffer("left_at", torch.full((number,), torch.inf, dtype=torch.float64))
+        # How much of the block's norm is that of the heads that are there, for each head.
+        self.register_buffer("portion", torch.ones(number, dtype=torch.float64))
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Let go of as many heads as have to by now."""
         count = self.countdown.count(step, total_steps, len(self.places), self.count)
-        here = self.left_at.isinf()
+        here = self.here()
         if int(here.sum()) > count:
             heads = self.bound()
             worth = torch.zeros(len(heads), dtype=torch.float64)
             worth[self.places] = torch.where(here, self.felt, -1.0).cpu()
             kept = choose(heads, self.scope, worth, count).kept
             stays = torch.tensor([heads.indices[place] in kept for place in self.places])
-            self.left_at[here & ~stays.to(here.device)] = step
+            self._let_go(here & ~stays.to(here.device), step)
+
+    def here(self) -> Tensor:
+        """Which of the scope's heads have not left."""
+        return self.left_at.isinf()
+
+    def _let_go(self, leaving: Tensor, step: int) -> None:
+        # Without this the last head of a block would have the whole norm to itself, and never go.
+        before = self._by_block(self.felt * self.here())
+        self.left_at[leaving] = step
+        after = self._by_block(self.felt * self.here())
+        self.portion *= torch.where(before > 0, after / before, 1.0)
+
+    def _by_block(self, values: Tensor) -> Tensor:
+        """The norm of the values in each block, for each of its heads."""
+        sizes = [block.num_heads for block in self.scope.blocks(self.bound())]
+        return torch.cat([part.norm().expand(len(part)) for part in values.split(sizes)])
 
     def gates(self) -> Tensor:
         """1 for heads that are there, and 0 for those that left; their gradient is noted."""
-        gates = self.open * self.left_at.isinf()
+        gates = self.open * self.here()
         if gates.requires_grad:
             gates.register_hook(self._note)
         return gates
 
     def _note(self, gradient: Tensor) -> None:
-        sizes = gradient.detach().abs()
+        here = self.here()
+        sizes = gradient.detach().abs() * here
+        if not sizes.isfinite().all():
+            return  # an overflow of mixed precision, whose step is not taken either
         if self.balance:
-            sizes = normalised_by_block(sizes, self.scope.blocks(self.bound()))
-        self.felt.mul_(self.memory).add_(sizes, alpha=1 - self.memory)
+            sizes = sizes / self._by_block(sizes).clamp(min=1e-300) * self.portion
+        # What was felt of heads that left stays as it was, whether they are cut yet or not.
+        self.felt.copy_(torch.where(here, self.felt.lerp(sizes, 1 - self.memory), self.felt))
 
     def importance(self) -> Tensor:
         """What was felt of each head; those that left come after all others, the first last."""
-        here = self.left_at.isinf()
-        return torch.where(here, 1.0 + self.felt, -1.0 / (1.0 + self.left_at))
+        return torch.where(self.here(), 1.0 + self.felt, -1.0 / (1.0 + self.left_at))
+
+    def lasting(self, step: int, total_steps: int) -> HeadMask | None:
+        """The heads that have not left."""
+        final = super().lasting(step, total_steps)
+        if final is not None or not self.shed:
+            return final
+        heads, here = self.bound(), self.here().tolist()
+        left = {place for place, stays in zip(self.places, here, strict=True) if not stays}
+        staying = (index for place, index in enumerate(heads.indices) if place not in left)
+        return HeadMask.from_indices(heads, staying)
+
+    @property
+    def cuts_while_training(self) -> bool:
+        """Whether heads are cut before the training ends."""
+        return self.shed or super().cuts_while_training

@@ -140,8 +140,8 @@ def run_study(
                 told(total - len(left), total, job.name)
             try:
                 done_any |= do_job(study, places, job, progress or Silent())
-            except Stopped:
-                raise
+            except Stopped as stopped:
+                raise Stopped(stopped.where, "the same command goes on") from stopped
             except Exception as error:  # whatever it is, the others can still be done
                 failed |= dict.fromkeys(undone(places, job), why(error))
             write_results(folder)

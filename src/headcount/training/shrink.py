@@ -22,7 +22,7 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.surgery import remove_heads
 
-WORTH = 1 / 8  # share of the heads that must be gone before the training is stopped for it
+WORTH = 1 / 3  # share of the heads that must be gone before the training is stopped for it
 
 
 class ShrinkingTrainer(Trainer):

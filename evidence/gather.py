@@ -1,0 +1,52 @@
+"""Copy what others can check out of a study's folder: no weights, no data, no predictions.
+
+    headcount report STUDY
+    python evidence/gather.py STUDY evidence/NAME
+
+What was asked for (`study.json`), the results, the mask of every run, the tables, the figures, and
+the tables and figures of the study's analyses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+FIGURES = (".png",)
+TABLES = (".md", ".csv", ".json")
+
+
+def gather(study: Path, place: Path) -> None:
+    """Copy from the folder of a study into another."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("study.json", "results.csv"):
+        shutil.copyfile(study / name, place / name)
+    runs = {}
+    for run in sorted((study / "runs").iterdir()):
+        mask = run / "mask.json"
+        if mask.is_file():
+            runs[run.name] = json.loads(mask.read_text(encoding="utf-8"))
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(mask)}" for name, mask in runs.items())
+    (place / "masks.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    _copy(study / "report" / "tables", place / "tables", TABLES)
+    _copy(study / "report" / "figures", place / "figures", FIGURES)
+    for analysis in sorted((study / "analyses").glob("*")):
+        _copy(analysis, place / "analyses" / analysis.name, (*TABLES, *FIGURES))
+
+
+def _copy(folder: Path, place: Path, endings: tuple[str, ...]) -> None:
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in endings:
+            target = place / file.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", type=Path)
+    parser.add_argument("place", type=Path)
+    asked = parser.parse_args()
+    gather(asked.study, asked.place)
