@@ -12,6 +12,8 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners import (
     STE,
     Ablation,
+    Attrition,
+    Countdown,
     DSPSettings,
     Fixed,
     HardConcrete,
@@ -27,7 +29,7 @@ from headcount.pruners import (
 )
 from headcount.study.results import load_study
 from headcount.surgery import Removal, compensate, prove_removal, remove_heads
-from headcount.training import PruningTrainer, Seq2SeqPruningTrainer
+from headcount.training import Distillation, PruningTrainer, Seq2SeqPruningTrainer
 
 __version__ = "0.1.0"
 
@@ -43,7 +45,10 @@ __all__ = [
     "STE",
     "Ablation",
     "AttentionBlock",
+    "Attrition",
+    "Countdown",
     "DSPSettings",
+    "Distillation",
     "Fixed",
     "HardConcrete",
     "HeadMap",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 Job = Callable[[], object]
+Inside = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ def in_turn(
     warm_up: int = 2,
     budget: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    inside: Sequence[Inside] | None = None,
 ) -> list[list[float]]:
     """Seconds of each job in each round; in a round every job is run once, one after another.
 
@@ -51,18 +54,21 @@ def in_turn(
         budget: seconds after which no further round begins; three are always run.
         clock: `time.process_time` counts what the processor did for this process, and hardly
             sees what else a shared machine does; then let torch have one thread.
+        inside: what each job is run in; entering and leaving it is not timed.
     """
     times: list[list[float]] = [[] for _ in jobs]
     began = time.perf_counter()
     for turn in range(-warm_up, rounds):
         if budget is not None and turn >= 3 and time.perf_counter() - began > budget:
             break
-        pairs = list(zip(jobs, times, strict=True))
-        for job, spent in pairs if turn % 2 == 0 else reversed(pairs):
-            started = clock()
-            job()
+        order = list(zip(jobs, inside or [nullcontext] * len(jobs), times, strict=True))
+        for job, around, spent in order if turn % 2 == 0 else reversed(order):
+            with around():
+                started = clock()
+                job()
+                seconds = clock() - started
             if turn >= 0:
-                spent.append(clock() - started)
+                spent.append(seconds)
     return times
 
 
