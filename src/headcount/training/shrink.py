@@ -123,9 +123,14 @@ def surviving_elements(model: nn.Module, mask: HeadMask) -> dict[str, Tensor]:
     Returns:
         By name; parameters that stay whole are not in it.
     """
-    twin = copy.deepcopy(model)
+    homes = [model.get_submodule(block.path) for block in find_heads(model).blocks]
+    touched = {id(parameter) for home in homes for parameter in home.parameters()}
+    apart = {id(p): p for p in model.parameters() if id(p) not in touched}
+    twin = copy.deepcopy(model, dict(apart))  # most weights have no part in it: not copied
     before = {}
     for name, parameter in twin.named_parameters():
+        if id(parameter) in apart:
+            continue
         parameter.requires_grad_(False)
         parameter.grad = None
         before[name] = parameter.numel()
@@ -135,7 +140,7 @@ def surviving_elements(model: nn.Module, mask: HeadMask) -> dict[str, Tensor]:
     return {
         name: parameter.data.long()
         for name, parameter in twin.named_parameters()
-        if parameter.numel() < before[name]
+        if parameter.numel() < before.get(name, 0)
     }
 
 
