@@ -73,6 +73,9 @@ def test_settings_of_michel_are_its_own() -> None:
         ("michel", 12, {"compensate": "median"}, "compensate of michel is 'median', expected fit"),
         ("random", 12, {"compensate": "fit", "compensate_sample": 0.5}, "number of examples"),
         ("michel", 12, {"compensate_sample": 9}, "nothing is compensated; give compensate too"),
+        ("attrition", 12, {"countdown": False}, "attrition is a countdown, so it cannot be without"),
+        ("attrition", 12, {"countdown": [0.5, 0.1]}, "countdown from 0.5 to 0.1 of the training"),
+        ("ste", 12, {"countdown": "slow"}, "ste cannot be made with countdown: 'slow'"),
         ("michel", None, {}, "needs to know how many heads to keep"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import TrainerCallback
 
-from headcount import Fixed, HeadcountError, HeadMask, find_heads, masked, remove_heads
+from headcount import Fixed, HeadcountError, HeadMask, Pruner, find_heads, masked, remove_heads
 from headcount.pruners.attrition import Attrition
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
 from headcount.pruners.schedule import Annealing, Countdown
@@ -32,6 +33,10 @@ from tests.training.test_trainer import (
 
 HALF = 0.5
 QUICK = DSPSettings(Annealing(1.0, 0.01, STEPS // 2))
+SHRINKING: dict[str, Callable[[], Pruner]] = {
+    "decided": lambda: JointDSP(KEEP, QUICK, commit_at=HALF),
+    "attrition": lambda: Attrition(KEEP, countdown=Countdown(0.0, 0.8, 2.0), memory=0.5),
+}
 
 
 class DecidedButWhole(JointDSP):
@@ -73,7 +78,7 @@ def test_a_cut_in_the_middle_changes_nothing_but_the_size(tmp_path: Path) -> Non
 
 def test_a_cut_training_resumes_exactly(tmp_path: Path) -> None:
     options = {"save_strategy": "steps", "save_steps": 1}
-    make = lambda: JointDSP(KEEP, QUICK, commit_at=HALF)  # noqa: E731
+    make = SHRINKING["decided"]
     straight = make_trainer(tmp_path / "a", make(), **options)
     straight.train()
     for step in (2, 3, 5):  # before the cut, at it, after it
@@ -113,7 +118,7 @@ def test_heads_that_left_are_cut_on_the_way_and_it_changes_nothing(tmp_path: Pat
 
 def test_attrition_resumes_exactly(tmp_path: Path) -> None:
     options = {"save_strategy": "steps", "save_steps": 1}
-    make = lambda: Attrition(KEEP, countdown=Countdown(0.0, 0.8, 2.0), memory=0.5)  # noqa: E731
+    make = SHRINKING["attrition"]
     straight = make_trainer(tmp_path / "a", make(), **options)
     straight.train()
     for step in range(1, STEPS):
@@ -205,25 +210,24 @@ TWO_PROCESSES = """
 import os, sys
 from pathlib import Path
 from safetensors.torch import save_file
-from headcount.pruners.attrition import Attrition
-from headcount.pruners.dsp import JointDSP
-from tests.training.test_shrink import HALF, KEEP, QUICK
+from tests.training.test_shrink import SHRINKING
 from tests.training.test_trainer import make_trainer, state
 
 folder = Path(sys.argv[1])
 trainer = make_trainer(
-    folder / "run", JointDSP(KEEP, QUICK, commit_at=HALF), per_device_train_batch_size=4
+    folder / "run", SHRINKING[sys.argv[2]](), per_device_train_batch_size=4
 )
 trainer.train()
 save_file(state(trainer), folder / f"rank{os.environ['RANK']}.safetensors")
 """
 
 
-def test_two_processes_cut_alike(tmp_path: Path) -> None:
-    run_two_processes(TWO_PROCESSES, tmp_path)
+@pytest.mark.parametrize("how", SHRINKING)
+def test_two_processes_cut_alike(tmp_path: Path, how: str) -> None:
+    run_two_processes(TWO_PROCESSES, tmp_path, how)
     first, second = (load_file(tmp_path / f"rank{rank}.safetensors") for rank in (0, 1))
     assert_same(first, second)
-    alone = make_trainer(tmp_path / "alone", JointDSP(KEEP, QUICK, commit_at=HALF))
+    alone = make_trainer(tmp_path / "alone", SHRINKING[how]())
     alone.train()
     assert {k: v.shape for k, v in first.items()} == {k: v.shape for k, v in state(alone).items()}
     assert len(find_heads(alone.model)) == KEEP

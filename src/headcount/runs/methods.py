@@ -124,6 +124,11 @@ class Method:
             given["penalty_weight"] = given.pop("lambda")
         if "countdown" in given:
             given["countdown"] = _countdown(given["countdown"])
+            if given["countdown"] is None and self.pruner is Attrition:
+                raise HeadcountError(
+                    "attrition is a countdown, so it cannot be without one; leave countdown out, "
+                    "or give its start, end and power"
+                )
         if self.pruner in (JointDSP, PipelinedDSP):
             # Pipelined, the whole model is frozen.
             own = [name for name in _SCOPE if name != "freeze" or self.pruner is JointDSP]
