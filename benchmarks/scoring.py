@@ -21,7 +21,7 @@ from headcount.bench.memory import peak_memory
 from headcount.bench.speed import in_turn, ratio
 from headcount.pruners.michel import importance
 
-BATCH, LENGTH, BATCHES, ROUNDS = 16, 40, 2, 6
+BATCH, LENGTH, BATCHES, ROUNDS = 16, 40, 2, 4
 COST = 0.7
 
 

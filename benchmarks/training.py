@@ -1,9 +1,9 @@
 """Joint pruning that gets smaller beside plain fine-tuning, in wall time for the same steps.
 
 A BERT-base is fine-tuned without pruning, and pruned to 12 of 144 heads by attrition, both by the
-Trainer, in turns. A short training goes through about the same sizes at about the same shares of its
-steps as a long one (the large ones for a little longer), so every size counts with the median of
-its steps. The pauses in which heads are cut and a checkpoint is written do not grow with the
+Trainer, in turns. A short training goes through about the same sizes at about the same shares of
+its steps as a long one (the large ones for a little longer), so every size counts with the median
+of its steps. The pauses in which heads are cut and a checkpoint is written do not grow with the
 training: they are counted for a thousand steps, an epoch of 16,000 examples. From the same steps,
 what DSP would take that decides at 40 %.
 """
@@ -67,7 +67,7 @@ def timed(make: Callable[[str], Trainer]) -> tuple[Clock, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20, help="of each training")
+    parser.add_argument("--steps", type=int, default=16, help="of each training")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--length", type=int, default=40)

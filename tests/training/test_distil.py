@@ -58,6 +58,40 @@ def test_labels_have_the_rest_of_the_loss(tmp_path: Path) -> None:
         assert losses[weight] == pytest.approx(mixed, rel=1e-5)
 
 
+def test_what_has_no_label_teaches_nothing(tmp_path: Path) -> None:
+    family = family_named("gpt2")
+    model, inputs = build(family), family.inputs()
+    inputs["labels"] = torch.full_like(inputs["input_ids"], -100)
+    trainer = make_trainer(tmp_path, Unpruned(), model, teacher=build(family))
+    model.train()
+    items = torch.tensor(5)  # of other micro-batches
+    loss = trainer.compute_loss(model, inputs, num_items_in_batch=items)
+    assert float(loss.detach()) == 0.0
+
+
+def test_the_teacher_counts_as_the_labels_do(tmp_path: Path) -> None:
+    family = family_named("gpt2")
+    model, inputs = build(family), family.inputs()
+    inputs["labels"] = inputs["input_ids"].clone()
+    trainer = make_trainer(
+        tmp_path, Unpruned(), model, teacher=build(family), distillation=Distillation(1.0)
+    )
+    trainer.teacher.transformer.wte.weight.data += 0.1
+    model.train()
+    answers = inputs["labels"][:, 1:].numel()
+    alone = trainer.compute_loss(model, inputs).detach()
+    for times in (1, 2):
+        items = torch.tensor(times * answers)
+        loss = trainer.compute_loss(model, inputs, num_items_in_batch=items).detach()
+        torch.testing.assert_close(loss, alone / times)
+
+
+def test_a_model_does_not_teach_itself(tmp_path: Path) -> None:
+    model = bert()
+    with pytest.raises(HeadcountError, match="its own teacher"):
+        make_trainer(tmp_path, Unpruned(), model, teacher=model)
+
+
 def test_evaluation_knows_no_teacher(tmp_path: Path) -> None:
     plain = make_trainer(tmp_path / "a", Unpruned()).evaluate()["eval_loss"]
     taught = make_trainer(tmp_path / "b", Unpruned(), teacher=other_bert()).evaluate()["eval_loss"]

@@ -47,7 +47,7 @@ PRUNERS: dict[str, Callable[[], Pruner]] = {
         KEEP, DSPSettings(relaxation="poisson", hard=True, countdown=Countdown())
     ),
     "ste": lambda: STE(KEEP, countdown=Countdown()),
-    "attrition": lambda: Attrition(KEEP, commit_at=None),
+    "attrition": lambda: Attrition(KEEP, shed=False),
     "hard_concrete": lambda: HardConcrete(KEEP),
     "steered": lambda: HardConcrete(KEEP, steer=True),
     "random": lambda: Random(KEEP),

@@ -31,7 +31,8 @@ class Attrition(Pruner):
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
             fairly.
         shed: let a `PruningTrainer` cut heads that have left out of the model while it trains. It
-            changes nothing but the time and the memory that the rest of the training takes.
+            changes nothing but the time and the memory that the rest of the training takes, and
+            what attention dropout draws.
         **scope: see `Pruner`.
     """
 
@@ -69,7 +70,8 @@ class Attrition(Pruner):
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Let go of as many heads as have to by now."""
-        count = self.countdown.count(step, total_steps, len(self.places), self.count)
+        choosing = self.choosing_steps(total_steps)
+        count = self.countdown.count(step, choosing, len(self.places), self.count)
         here = self.here()
         if int(here.sum()) > count:
             heads = self.bound()

@@ -114,6 +114,10 @@ class Pruner(nn.Module):
             return None
         return self.mask() if len(self.counts) == 1 else self.mask(self.counts[0])
 
+    def choosing_steps(self, total_steps: int) -> int:
+        """Steps in which the choice is made; a cooldown or countdown is a share of them."""
+        return total_steps if self.commit_at is None else round(self.commit_at * total_steps)
+
     @property
     def cuts_while_training(self) -> bool:
         """Whether heads may be cut before the training ends."""

@@ -7,7 +7,7 @@ the head weights w are learned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from headcount.pruners.poisson import drawn_subset, inclusion
 from headcount.pruners.schedule import Annealing, Countdown
 from headcount.pruners.subset import drawn_count, gumbel_noise, hard_top_k, soft_top_k
 
+Relaxation = Literal["gumbel", "poisson"]
 RISK = 0.01  # of shedding a head that the noise would have selected once more, all heads together
 WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
 
@@ -62,9 +63,14 @@ class DSPSettings:
     decay: bool = True
     clip: float | Literal["with-model"] | None = 1.0
     shed: bool = False
-    relaxation: Literal["gumbel", "poisson"] = "gumbel"
+    relaxation: Relaxation = "gumbel"
     hard: bool = False
     countdown: Countdown | None = None
+
+    def __post_init__(self) -> None:
+        if self.relaxation not in get_args(Relaxation):
+            able = " or ".join(get_args(Relaxation))
+            raise HeadcountError(f"there is no relaxation {self.relaxation!r}; choose {able}")
 
 
 # The papers' settings, which were tuned for about 37,000 and 66,000 steps (Table 2 and the code).
@@ -118,7 +124,7 @@ class JointDSP(Pruner):
     def begin_step(self, step: int, total_steps: int) -> None:
         """Set the temperature, and draw this step's noise and K."""
         annealing = self.settings.annealing
-        choosing = self._choosing(total_steps)
+        choosing = self.choosing_steps(total_steps)
         self.temperature = annealing.temperature(step, choosing)
         self.progress = annealing.progress(step, choosing)
         self.noise, self.step = gumbel_noise(len(self.w), self.seed, step), step
@@ -127,10 +133,6 @@ class JointDSP(Pruner):
             self.step_count = self.settings.countdown.count(
                 step, choosing, len(self.w), self.step_count
             )
-
-    def _choosing(self, total_steps: int) -> int:
-        """Steps in which the choice is made; the cooldown is a share of them."""
-        return total_steps if self.commit_at is None else round(self.commit_at * total_steps)
 
     def logits(self) -> Tensor:
         """The log-importances: w, or w brought to the scale of this stage."""
@@ -191,7 +193,7 @@ class JointDSP(Pruner):
         again; where it is negligible, the head gets no gradient any more, and will not return.
         """
         final = super().lasting(step, total_steps)
-        choosing = self._choosing(total_steps)
+        choosing = self.choosing_steps(total_steps)
         cooling = self.settings.annealing.progress(step, choosing) < 1
         counting = self.settings.countdown is not None and step < (
             self.settings.countdown.end * choosing

@@ -79,6 +79,8 @@ class Countdown:
 
     def count(self, step: int, total_steps: int, heads: int, keep: int) -> int:
         """How many of the heads there are at a step, counted from 0."""
-        passed = (step / max(total_steps, 1) - self.start) / (self.end - self.start)
+        if step >= total_steps:
+            return keep
+        passed = (step / total_steps - self.start) / (self.end - self.start)
         left = float((1 - min(max(passed, 0.0), 1.0)) ** self.power)
         return keep + round((heads - keep) * left)

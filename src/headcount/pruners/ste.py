@@ -59,7 +59,8 @@ class STE(Pruner):
     def begin_step(self, step: int, total_steps: int) -> None:
         """Set how many heads this step has."""
         if self.countdown is not None:
-            self.step_count = self.countdown.count(step, total_steps, len(self.w), self.count)
+            choosing = self.choosing_steps(total_steps)
+            self.step_count = self.countdown.count(step, choosing, len(self.w), self.count)
 
     def gates(self) -> Tensor:
         """Exactly K ones, with the gradient of w itself."""

@@ -21,11 +21,10 @@ from headcount.pruners.michel import Batch
 from headcount.runs.evaluate import evaluate
 from headcount.runs.methods import SAMPLE, UNTIL, Method
 from headcount.runs.progress import Progress, Silent, Told
-from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
 from headcount.runs.watch import Watch
 from headcount.tasks.base import Collator, Processor, Task
-from headcount.training.distil import Distillation
 from headcount.training.history import SelectionHistory
 from headcount.training.trainer import PruningTrainer
 
@@ -66,7 +65,7 @@ def choose_while_training(
     arguments = training_arguments(
         settings.training, task, folder, epochs, settings.seed, len(data)
     )
-    teaching = {"teacher": teacher, "distillation": distillation(settings.training)}
+    teaching = {"teacher": teacher, "distillation": settings.training.distillation()}
     trainer = make_trainer(
         arguments, model, task, processor, progress, train=data, pruner=pruner, **teaching
     )
@@ -78,15 +77,6 @@ def choose_while_training(
     train(trainer)
     trainer.detach()
     return trainer.history
-
-
-def distillation(training: TrainingSettings) -> Distillation | None:
-    """What is learned from a teacher, if there is one."""
-    if training.distil is None:
-        return None
-    given = {"temperature": training.distil_temperature, "hidden": training.distil_hidden}
-    said = {name: value for name, value in given.items() if value is not None}
-    return Distillation(training.distil, **said)  # type: ignore[arg-type]
 
 
 def choose_by_scoring(

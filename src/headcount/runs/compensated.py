@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from headcount.heads.mask import HeadMask
@@ -32,7 +33,7 @@ def compensated(
         task: gives the data.
         processor: of the model.
     """
-    changed = copy.deepcopy(model)
+    changed = copy.deepcopy(model).to(PartialState().device)  # type: ignore[arg-type]
     data = task.train_data(processor)
     batches = sampled_batches(settings, data, compensation.sample, changed, task, processor)
     compensate(changed, mask, batches, compensation.how)

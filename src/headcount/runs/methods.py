@@ -40,6 +40,7 @@ UNTIL, SAMPLE = "until", "sample"
 # Of methods that leave the weights as they are: give back what a cut takes, fitted on so many
 # examples of the training data.
 COMPENSATE, COMPENSATE_SAMPLE = "compensate", "compensate_sample"
+_YES_OR_NO = (_ANNEALED, "balance", "clamp", "decay", "shed", "hard", "normalise")
 _SCOPE = ("kinds", "layers", "min_per_block", "freeze", "commit_at")
 
 
@@ -120,6 +121,11 @@ class Method:
             self.refuse_many()
         self.compensation(settings)
         given = choosing(settings)
+        for name in _YES_OR_NO:
+            if not isinstance(given.get(name, True), bool):
+                raise HeadcountError(
+                    f"{name} of {self.name} is {given[name]!r}, expected true or false"
+                )
         if "lambda" in given and self.pruner is HardConcrete:
             given["penalty_weight"] = given.pop("lambda")
         if "countdown" in given:
@@ -201,9 +207,6 @@ def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
     course: dict[str, Any] = {_ANNEALING[n]: given.pop(n) for n in list(given) if n in _ANNEALING}
     if isinstance(given.get("scale"), list):
         given["scale"] = tuple(given["scale"])
-    for name in (_ANNEALED, "balance", "clamp", "decay", "shed", "hard"):
-        if not isinstance(given.get(name, True), bool):
-            raise HeadcountError(f"{name} of {method} is {given[name]!r}, expected true or false")
     annealed = given.pop(_ANNEALED, True)
     if not annealed:
         if course.keys() - {"start"}:
@@ -238,6 +241,13 @@ def find_method(name: str) -> Method:
     if name not in METHODS:
         raise HeadcountError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
     return METHODS[name]
+
+
+def countdown_of(pruner: Pruner) -> Countdown | None:
+    """When a pruner lets heads go, for those that begin with all."""
+    if isinstance(pruner, JointDSP):
+        return pruner.settings.countdown
+    return pruner.countdown if isinstance(pruner, Attrition | STE) else None
 
 
 def annealing_of(pruner: Pruner) -> Annealing | None:

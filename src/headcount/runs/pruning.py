@@ -285,6 +285,7 @@ class PruningRun:
                     self.settings.seed,
                     len(data),
                     self.compensation,
+                    None if self.method.post_hoc else self.settings.training.distillation(),
                 )
                 for split, data in sets.items()
             },

@@ -7,6 +7,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
+from headcount.training.distil import Distillation
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,15 @@ class TrainingSettings:
                 f"evaluate_every is {self.evaluate_every}, expected a number of steps from 1; "
                 "leave it out to evaluate at the end alone"
             )
+        self.distillation()
+
+    def distillation(self) -> Distillation | None:
+        """What is learned from a teacher, if there is one."""
+        if self.distil is None:
+            return None
+        given = {"temperature": self.distil_temperature, "hidden": self.distil_hidden}
+        said = {name: value for name, value in given.items() if value is not None}
+        return Distillation(self.distil, **said)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

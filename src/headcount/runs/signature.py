@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headcount.pruners import Fixed, JointDSP, Pruner
 from headcount.pruners.hard_concrete import HardConcrete
-from headcount.runs.methods import Compensation, annealing_of
+from headcount.runs.methods import Compensation, annealing_of, countdown_of
 from headcount.tasks.base import Task
+from headcount.training.distil import Distillation
 
 
 def signature(
@@ -16,6 +17,7 @@ def signature(
     seed: int,
     examples: int,
     compensation: Compensation | None = None,
+    distillation: Distillation | None = None,
 ) -> str:
     """The signature of one score.
 
@@ -27,6 +29,7 @@ def signature(
         seed: of the run.
         examples: how many the evaluation set had.
         compensation: what was given back before the cut.
+        distillation: what was learned from the unpruned model.
     """
     from headcount import __version__
 
@@ -38,13 +41,20 @@ def signature(
         parts.append("layout:even" if pruner.like is None else "layout:given")
     elif pruner.commit_at is not None:
         parts.append(f"commit:{pruner.commit_at:g}")
-    if isinstance(pruner, JointDSP) and pruner.settings.shed:
-        parts.append("shed")
+    if isinstance(pruner, JointDSP):
+        parts += ["shed"] if pruner.settings.shed else []
+        parts += ["hard"] if pruner.settings.hard else []
+        if pruner.settings.relaxation != "gumbel":
+            parts.append(f"relaxation:{pruner.settings.relaxation}")
+    if (falls := countdown_of(pruner)) is not None:
+        parts.append(f"countdown:{falls.start:g}>{falls.end:g}^{falls.power:g}")
     annealing = annealing_of(pruner)
     if annealing is not None:
         parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")
     if isinstance(pruner, HardConcrete):
         parts.append("lambda:steered" if pruner.steer else f"lambda:{pruner.penalty_weight:g}")
+    if distillation is not None:
+        parts.append(f"distil:{distillation.weight:g}")
     if compensation is not None:
         parts.append(f"compensate:{compensation.how}")
     parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]

@@ -99,7 +99,7 @@ def _with_means(model: nn.Module, outputs: Sequence[Output], sample: Sequence[Ba
     for batch in sample:
 
         def hear(output: Output, values: Tensor, answer: Tensor, batch: Batch = batch) -> None:
-            rows = tokens_among(values, model, batch, output.block.kind).double()
+            rows = tokens_among(values, model, batch, output.block.kind).cpu().double()
             count, total = sums[output.name]
             sums[output.name] = count + len(rows), total.to(rows) + rows.sum(0)
 
@@ -110,7 +110,7 @@ def _with_means(model: nn.Module, outputs: Sequence[Output], sample: Sequence[Ba
         count, total = sums[output.name]
         if count:
             mean = total[output.gone] / count
-            changed |= output.with_bias(output.weight()[:, output.gone].double() @ mean)
+            changed |= output.with_bias(output.weight()[:, output.gone].cpu().double() @ mean)
     return changed
 
 

@@ -29,7 +29,7 @@ class LeastSquares:
             values: a row per place.
             missing: what the map should give there, a row per place.
         """
-        values, missing = values.double(), missing.double()
+        values, missing = values.cpu().double(), missing.cpu().double()  # not all devices have it
         self.count += len(values)
         self.values = self.values.to(values) + values.sum(0)
         self.missing = self.missing.to(values) + missing.sum(0)

@@ -47,14 +47,14 @@ class Output:
     def with_weight(self, change: Tensor) -> dict[str, Tensor]:
         """The weight, changed for the heads that stay, by its name in the model."""
         weight = self.weight().clone()
-        weight[:, self.kept] = (weight[:, self.kept] + change).to(weight)
+        weight[:, self.kept] += change.to(weight)
         kept_so = weight.T if isinstance(self.projection, Conv1D) else weight
         return {f"{self.name}.weight": kept_so.contiguous()}
 
     def with_bias(self, change: Tensor) -> dict[str, Tensor]:
         """The bias, changed, by its name in the model."""
         bias = self.projection.bias.detach()
-        return {f"{self.name}.bias": (bias + change).to(bias)}
+        return {f"{self.name}.bias": bias + change.to(bias)}
 
 
 def outputs_of(model: nn.Module, heads: HeadMap, mask: HeadMask) -> list[Output]:

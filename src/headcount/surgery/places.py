@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from headcount.heads.blocks import Kind
 
 Batch = Mapping[str, Any]
-_IGNORED = -100  # the label of a place without one
+IGNORED = -100  # the label of a place without one
 
 
 def tokens_among(values: Tensor, model: nn.Module, batch: Batch, kind: Kind) -> Tensor:
@@ -26,11 +26,11 @@ def tokens_among(values: Tensor, model: nn.Module, batch: Batch, kind: Kind) -> 
     shape = values.shape[:-1]
     rows = values.flatten(0, -2)
     counts = rows.new_ones(len(rows)).bool()
-    for marks in _marks(model, batch, kind, shape[-1]):
-        if marks.shape == shape:
-            counts &= marks.flatten().to(rows.device)
-        elif marks.T.shape == shape:  # places before examples, as FSMT has them
-            counts &= marks.T.flatten().to(rows.device)
+    places_first = getattr(getattr(model, "config", None), "model_type", None) == "fsmt"
+    for marks in _marks(model, batch, kind, shape[0] if places_first else shape[-1]):
+        turned = marks.T if places_first else marks
+        if turned.shape == shape:
+            counts &= turned.flatten().to(rows.device)
     return rows[counts]
 
 
@@ -39,7 +39,7 @@ def _marks(model: nn.Module, batch: Batch, kind: Kind, length: int) -> list[Tens
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False) and kind != "encoder":
         mask, labels = batch.get("decoder_attention_mask"), batch.get("labels")
-        told = [] if labels is None else [labels != _IGNORED]
+        told = [] if labels is None else [labels != IGNORED]
     else:
         mask, told = batch.get("attention_mask"), []
         shortened = getattr(model, "_get_feature_vector_attention_mask", None)

@@ -17,8 +17,8 @@ from transformers import PreTrainedModel, Trainer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from headcount.errors import HeadcountError
+from headcount.surgery.places import IGNORED
 
-IGNORED = -100  # the label of a place that does not count
 _ENCODER = ("hidden_states", "encoder_hidden_states")
 
 
@@ -109,6 +109,11 @@ class DistillingTrainer(Trainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        if teacher is not None and teacher is self.accelerator.unwrap_model(self.model):
+            raise HeadcountError(
+                "a model cannot be its own teacher; give the fine-tuned model with all its heads, "
+                "or a copy of it"
+            )
         self.distillation = distillation or Distillation()
         self.teacher = None if teacher is None else teacher.eval().to(self.args.device)
         if self.teacher is not None:
@@ -133,9 +138,12 @@ class DistillingTrainer(Trainer):
         if counted is not None and not inputs_are_aligned(self.teacher):
             said.logits, outputs.logits = said.logits[:, :-1], outputs.logits[:, :-1]
             counted = counted[:, 1:]
-        far = self.distillation.loss(outputs, said, None if seen is None else seen.bool(), counted)
         weight = self.distillation.weight
-        loss = (1 - weight) * loss + weight * self._share(labels, num_items_in_batch) * far
+        if counted is not None and not counted.any():  # nothing to compare
+            return ((1 - weight) * loss, outputs) if return_outputs else (1 - weight) * loss
+        far = self.distillation.loss(outputs, said, None if seen is None else seen.bool(), counted)
+        answers = labels != IGNORED if labels is not None and counted is None else counted
+        loss = (1 - weight) * loss + weight * self._share(answers, num_items_in_batch) * far
         return (loss, outputs) if return_outputs else loss
 
     def _counted(self, labels: Tensor | None, logits: Tensor) -> Tensor | None:
@@ -144,11 +152,12 @@ class DistillingTrainer(Trainer):
             return None
         return labels != IGNORED
 
-    def _share(self, labels: Tensor | None, items: Tensor | int | None) -> Tensor | float:
+    def _share(self, answers: Tensor | None, items: Tensor | int | None) -> Tensor | float:
         """What the mean over a micro-batch counts in its step, as the model's own loss does."""
-        if labels is None or items is None or not self.model_accepts_loss_kwargs:
+        by_items = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+        if answers is None or items is None or not by_items:
             return 1.0
-        share = (labels != IGNORED).sum() / items
+        share = answers.sum() / items
         if self.args.average_tokens_across_devices:
             share = share * self.accelerator.num_processes
         return share

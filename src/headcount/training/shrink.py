@@ -108,7 +108,9 @@ def cut_with_optimizer(
                 path = next(path for path, known in old.items() if known is parameter)
                 if path not in left:
                     continue
-                fresh = nn.Parameter(parameter.data, parameter.requires_grad)
+                # What has no elements left gets no gradient, for which DDP would wait.
+                trains = parameter.requires_grad and parameter.numel() > 0
+                fresh = nn.Parameter(parameter.data, trains)
                 renewed[parameter] = (fresh, left[path])
             setattr(module, name, renewed[parameter][0])
     if optimizer is not None:
@@ -148,10 +150,11 @@ def _renew(
     optimizer: torch.optim.Optimizer, renewed: dict[nn.Parameter, tuple[nn.Parameter, Tensor]]
 ) -> None:
     for group in optimizer.param_groups:
-        group["params"] = [renewed[p][0] if p in renewed else p for p in group["params"]]
+        params = [renewed[p][0] if p in renewed else p for p in group["params"]]
+        group["params"] = [p for p in params if p.numel()]
     for parameter, (fresh, left) in renewed.items():
         state = optimizer.state.pop(parameter, None)
-        if state is not None:
+        if state is not None and fresh.numel():
             optimizer.state[fresh] = {
                 name: value.flatten()[left.to(value.device)] if _has_elements(value) else value
                 for name, value in state.items()

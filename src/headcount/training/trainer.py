@@ -46,15 +46,16 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
 
     Training logs gain `heads_selected`, `heads_changed` (since the last log), and where the pruner
     has them `temperature`, `heads_expected` and `penalty_weight`. The logged loss is the model's,
-    without the pruner's penalty, so that runs compare.
+    mixed with the teacher's if there is one, without the pruner's penalty, so that runs compare.
 
     Args:
         *args: see `Trainer`.
         pruner: how to choose; it is attached to the model, and the gates stay in place, until
             `pruned_model` is called. `PipelinedDSP` also freezes the model as long.
-        **kwargs: see `Trainer`, and `DistillingTrainer` for a `teacher`. An optimizer of your own
-            gets the pruner's group added; with a scheduler of your own, put
-            `pruner.parameter_groups()` into the optimizer first.
+        **kwargs: see `Trainer`; and `teacher`, the fine-tuned model with all its heads, to learn
+            from it as a `distillation` says. An optimizer of your own gets the pruner's group
+            added; with a scheduler of your own, put `pruner.parameter_groups()` into the optimizer
+            first.
     """
 
     def __init__(self, *args: Any, pruner: Pruner, **kwargs: Any) -> None:
