@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=32)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--heads", type=int, default=2, help="of each layer, up to 12")
+    parser.add_argument("--heads", type=int, default=1, help="of each layer, up to 12")
     parser.add_argument("--deviation", type=float, default=15.0, help="of the lengths, in tokens")
     chosen = parser.parse_args()
     torch.manual_seed(0)
