@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 from accelerate import PartialState
+from torch import nn
 from transformers import PreTrainedModel
 
 from headcount.heads.mask import HeadMask
@@ -33,7 +34,8 @@ def compensated(
         task: gives the data.
         processor: of the model.
     """
-    changed = copy.deepcopy(model).to(PartialState().device)  # type: ignore[arg-type]
+    changed = copy.deepcopy(model)
+    nn.Module.to(changed, PartialState().device)
     data = task.train_data(processor)
     batches = sampled_batches(settings, data, compensation.sample, changed, task, processor)
     compensate(changed, mask, batches, compensation.how)

@@ -214,8 +214,8 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
         ready = self._prepare_inputs(inputs)
 
         def loss(items: Tensor) -> Tensor:
-            value = self.compute_loss(model, dict(ready), num_items_in_batch=items)
-            return value[0] if isinstance(value, tuple) else value
+            value: Tensor = self.compute_loss(model, dict(ready), num_items_in_batch=items)
+            return value
 
         if ignores_item_count(loss, items):
             self.model_accepts_loss_kwargs = False
