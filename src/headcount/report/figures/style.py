@@ -19,11 +19,15 @@ from headcount.runs.result import in_percent
 
 FORMATS = ("svg", "pdf", "png")
 GREY = "#555555"
-# The colours of Okabe and Ito, without yellow, which is lost on white: the colour-blind tell them
-# apart. Markers and dashes tell methods apart in grey.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+# The colours of Okabe and Ito, with brown in place of yellow, which is lost on white: the
+# colour-blind tell them apart. Markers and dashes tell methods apart in grey.
+_COLOURS = (
+    "#0072b2", "#994f00", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+)  # fmt: skip
+_MARKERS = ("o", "*", "s", "^", "D", "v", "P", "X")
+_DASHES = (
+    "-", (0, (4, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)),
+)  # fmt: skip
 _SIZE = 9.0  # points; still legible when the figure is set at half its width
 
 

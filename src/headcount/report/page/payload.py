@@ -15,7 +15,7 @@ from headcount.study.entry import UNPRUNED
 
 _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down",
-    "P": "cross", "X": "x",
+    "P": "cross", "X": "x", "*": "star",
 }  # fmt: skip
 _DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 
