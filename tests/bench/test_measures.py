@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -63,6 +64,12 @@ def test_operations_of_an_encoder_count_its_attention(attention: str) -> None:
     hc.remove_heads(model, HeadMask.none(hc.find_heads(model)))
     feed_forward = LAYERS * tokens * 2 * WIDTH * INNER
     assert count_flops(forward) == 2 * (feed_forward + output)
+
+
+def test_measuring_memory_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    peak_memory(lambda: torch.ones(3) + 1)
+    os.write(2, b"heard")
+    assert capfd.readouterr() == ("", "heard")
 
 
 def test_peak_memory_is_of_the_worst_moment() -> None:

@@ -143,11 +143,15 @@ def _tell(console: Console, found: Bench | OverKeep, output: Path | None, as_jso
 
 def _show_models(console: Console, found: Bench) -> None:
     tokens = found.sizes[0].cache_tokens
+    folders = {size.model: Path(size.model).name for size in found.sizes}
+    names = folders if len(set(folders.values())) == len(folders) else {m: m for m in folders}
     columns = ["heads", "parameters", "file, MB", f"cache of {tokens} tokens, MB"]
     rows = []
     for size in found.sizes:
         counts = [f"{size.heads}/{size.born}", f"{size.parameters:,}"]
-        rows.append([size.model, *counts, *map(_megabytes, (size.file_bytes, size.cache_bytes))])
+        rows.append(
+            [names[size.model], *counts, *map(_megabytes, (size.file_bytes, size.cache_bytes))]
+        )
     while all(row[-1] == "–" for row in rows):  # of no model is there anything to say
         rows, columns = [row[:-1] for row in rows], columns[:-1]
     show_rows(console, "size", columns, rows)
@@ -155,11 +159,11 @@ def _show_models(console: Console, found: Bench) -> None:
     rows = []
     for speed in found.speeds:
         shape = [str(speed.batch), "–" if speed.length is None else str(speed.length)]
-        spreads = [_spread(speed.per_second, ".1f"), _spread(speed.speed_up, ".2f")]
+        spreads = [f"{speed.per_second.median:.1f}", _spread(speed.speed_up, ".2f")]
         shares = [f"{speed.ideal:.2f}", f"{100 * speed.reached:.0f} %"]
         peak = _megabytes(speed.peak_bytes)
-        rows.append([speed.model, speed.work, *shape, *spreads, *shares, peak])
-    show_rows(console, "speed: median (quartiles)", columns, rows)
+        rows.append([names[speed.model], speed.work, *shape, *spreads, *shares, peak])
+    show_rows(console, "speed: medians, with quartiles of the speed-up", columns, rows)
 
 
 def _show_over_keep(console: Console, found: OverKeep) -> None:
