@@ -210,8 +210,7 @@ def expand(small: nn.Module, whole: nn.Module, mask: HeadMask) -> None:
                 buffer.copy_(buffers[name])
 
 
-def worth_cutting(model: nn.Module, lasting: HeadMask, decided: bool) -> bool:
-    """Whether so many heads are gone that a pause pays, or the choice is final."""
-    here = len(find_heads(model))
+def worth_cutting(here: int, lasting: HeadMask, decided: bool) -> bool:
+    """Whether so many of the heads that are here are gone that a pause pays, or all that will."""
     gone = here - len(lasting)
     return gone > 0 and (decided or gone >= WORTH * here)
