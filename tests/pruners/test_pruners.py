@@ -241,7 +241,7 @@ def test_ablation_keeps_the_heads_that_are_missed_most() -> None:
 
     pruner = Ablation(3)
     assert pruner.fit(model, closeness) == planted_heads
-    with pytest.raises(hc.HeadcountError, match="needs a metric"):
+    with pytest.raises(hc.HeadcountError, match="ablation has scored no model yet"):
         Ablation(3).importance()
 
 

@@ -26,7 +26,7 @@ def settings(encoder: Path, tables: Path) -> RunSettings:
 def test_the_same_heads_with_other_output_projections(
     settings: RunSettings, tmp_path: Path
 ) -> None:
-    given = {"plain": {}, "fit": {"compensate": "fit"}, "again": {"compensate": "fit"}}
+    given = {"plain": {}, "fit": {"compensate": True}, "again": {"compensate": True}}
     results, found = {}, {}
     for name, own in given.items():
         out = tmp_path / name
@@ -43,14 +43,14 @@ def test_the_same_heads_with_other_output_projections(
     fitted = results["fit"]
     assert fitted.difference < 1e-5
     assert fitted.before == results["plain"].before
-    assert "|keep:3/6|compensate:fit|seed:0|" in fitted.signatures["validation"]
-    assert "compensate" not in results["plain"].signatures["validation"]
+    assert "|keep:3/6|compensated|seed:0|" in fitted.signatures["validation"]
+    assert "compensated" not in results["plain"].signatures["validation"]
 
 
 def test_each_number_of_heads_is_compensated_for_itself(
     settings: RunSettings, tmp_path: Path
 ) -> None:
-    own = {"compensate": "mean", "compensate_sample": 8}
+    own = {"compensate": True, "compensate_sample": 8}
     several = replace(settings, method="pipelined-dsp", keep=(4, 1), settings=own)
     results = prune_many(several, tmp_path / "out", base=tmp_path / "base", speed=False)
     base = load_file(tmp_path / "base" / "model.safetensors")
@@ -67,6 +67,6 @@ def test_each_number_of_heads_is_compensated_for_itself(
 def test_a_study_ranks_heads_once_for_both(settings: RunSettings, tmp_path: Path) -> None:
     places, own = Places(tmp_path), {"step": 1}
     plain = replace(settings, settings=own)
-    fitted = replace(plain, settings=own | {"compensate": "fit"}, variant="michel-fit")
+    fitted = replace(plain, settings=own | {"compensate": True}, variant="michel-fit")
     assert places.ranking(plain) == places.ranking(fitted)
     assert places.ranking(plain) != places.ranking(settings)

@@ -69,9 +69,9 @@ def test_settings_of_michel_are_its_own() -> None:
         ("ste", 12, {"commit_at": "half"}, "ste cannot be made with commit_at: 'half'"),
         ("pipelined-dsp", 12, {"freeze": ["a"]}, "pipelined-dsp has no setting freeze"),
         ("ste", 12, {"tau": 1}, "ste has no setting tau"),
-        ("joint-dsp", 12, {"compensate": "fit"}, "joint-dsp trains the model itself, .* michel"),
-        ("michel", 12, {"compensate": "median"}, "compensate of michel is 'median', expected fit"),
-        ("random", 12, {"compensate": "fit", "compensate_sample": 0.5}, "number of examples"),
+        ("joint-dsp", 12, {"compensate": True}, "joint-dsp trains the model itself, .* michel"),
+        ("michel", 12, {"compensate": "mean"}, "compensate of michel is 'mean', expected true"),
+        ("random", 12, {"compensate": True, "compensate_sample": 0.5}, "number of examples"),
         ("michel", 12, {"compensate_sample": 9}, "nothing is compensated; give compensate too"),
         (
             "attrition",

@@ -10,6 +10,7 @@ from headcount.pruners.michel import Michel
 from headcount.pruners.schedule import Countdown
 from headcount.pruners.ste import STE
 from headcount.pruners.subset import gumbel_noise, hard_top_k, soft_top_k
+from headcount.pruners.surgeon import Surgeon
 
 __all__ = [
     "STE",
@@ -24,6 +25,7 @@ __all__ = [
     "PipelinedDSP",
     "Pruner",
     "Random",
+    "Surgeon",
     "Unpruned",
     "gumbel_noise",
     "hard_top_k",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from headcount.errors import HeadcountError
 from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner
+from headcount.pruners.scored import Scored
 
 
-class Ablation(Pruner):
+class Ablation(Scored):
     """Keep the K heads whose loss would cost the metric most; call `fit` before `mask`.
 
     Args:
@@ -24,10 +23,7 @@ class Ablation(Pruner):
     """
 
     name: ClassVar[str] = "ablation"
-
-    def __init__(self, keep: int | float, **scope: Any) -> None:
-        super().__init__(keep, **scope)
-        self.lost: Tensor | None = None
+    asks_for: ClassVar[str] = "model, metric"
 
     def fit(self, model: nn.Module, metric: Callable[[nn.Module], float]) -> HeadMask:
         """Measure the model without each head of the scope.
@@ -44,11 +40,5 @@ class Ablation(Pruner):
             others = HeadMask.all(heads) - HeadMask.from_indices(heads, [heads.indices[place]])
             with masked(model, others):
                 lost.append(whole - metric(model))
-        self.lost = torch.tensor(lost, dtype=torch.float64)
+        self.scores = torch.tensor(lost, dtype=torch.float64)
         return self.mask()
-
-    def importance(self) -> Tensor:
-        """What each head's absence costs."""
-        if self.lost is None:
-            raise HeadcountError("an ablation needs a metric; call fit(model, metric) first")
-        return self.lost

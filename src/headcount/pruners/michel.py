@@ -17,14 +17,15 @@ from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner, frozen
+from headcount.pruners.base import frozen
 from headcount.pruners.choice import choose, normalised_by_block
+from headcount.pruners.scored import Scored
 
 Granularity = Literal["example", "token", "batch"]
 Batch = Mapping[str, Any]
 
 
-class Michel(Pruner):
+class Michel(Scored):
     """Rank the heads of a fine-tuned model by their gradient importance, and keep the best K.
 
     It learns nothing while training: call `fit` with data before `mask`.
@@ -40,6 +41,7 @@ class Michel(Pruner):
     """
 
     name: ClassVar[str] = "michel"
+    asks_for: ClassVar[str] = "model, batches"
 
     def __init__(
         self,
@@ -52,7 +54,6 @@ class Michel(Pruner):
     ) -> None:
         super().__init__(keep, **scope)
         self.step, self.normalise, self.granularity = step, normalise, granularity
-        self.scores: Tensor | None = None
 
     def fit(
         self,
@@ -91,12 +92,6 @@ class Michel(Pruner):
         self.scores = rank[self.places]
         return self.mask()
 
-    def importance(self) -> Tensor:
-        """The ranking that `fit` found."""
-        if self.scores is None:
-            raise HeadcountError("Michel's scores need data; call fit(model, batches) first")
-        return self.scores
-
 
 def importance(
     model: nn.Module,
@@ -123,9 +118,9 @@ def importance(
     with frozen(model, ["*"]):
         for batch in batches:
             with _leaf_gates(model, heads, mask) as leaves:
-                loss = _loss(model, batch)
+                loss = loss_of(model, batch)
                 gradients = torch.autograd.grad(loss, leaves)
-            size = _batch_size(batch)
+            size = batch_size(batch)
             parts = [_reduced(g.double(), size, granularity) for g in gradients]
             # The loss is a mean over the examples; the gradient of one example's is `size` times.
             total += torch.cat(parts).cpu() * size
@@ -137,7 +132,8 @@ def importance(
     return normalised_by_block(scores, heads.blocks) if normalise else scores
 
 
-def _loss(model: nn.Module, batch: Batch) -> Tensor:
+def loss_of(model: nn.Module, batch: Batch) -> Tensor:
+    """The loss of a batch with labels."""
     loss = getattr(model(**batch), "loss", None)
     if loss is None:
         raise HeadcountError(
@@ -146,7 +142,8 @@ def _loss(model: nn.Module, batch: Batch) -> Tensor:
     return loss  # type: ignore[no-any-return]
 
 
-def _batch_size(batch: Batch) -> int:
+def batch_size(batch: Batch) -> int:
+    """The number of examples."""
     return next(value.shape[0] for value in batch.values() if isinstance(value, Tensor))
 
 

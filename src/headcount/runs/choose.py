@@ -16,7 +16,7 @@ from headcount.errors import HeadcountError
 from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners import Ablation, Michel, Pruner
+from headcount.pruners import Ablation, Michel, Pruner, Surgeon
 from headcount.pruners.michel import Batch
 from headcount.runs.evaluate import evaluate
 from headcount.runs.methods import SAMPLE, UNTIL, Method
@@ -102,13 +102,16 @@ def choose_by_scoring(
         progress: who wants to know.
     """
     pruner.bind(find_heads(model))
-    if isinstance(pruner, Michel):
-        share = settings.settings.get(UNTIL)
+    if isinstance(pruner, Michel | Surgeon):
         sample = settings.settings.get(SAMPLE, 1.0)
         batches = training_batches(settings, sample, model, task, processor)
-        score = _metric(settings, model, task, processor, tune, folder)
         progress.begin("scoring heads", len(batches))
-        pruner.fit(model, Told(batches, progress), _good_enough(model, score, share))
+        if isinstance(pruner, Surgeon):
+            pruner.fit(model, Told(batches, progress))
+        else:
+            score = _metric(settings, model, task, processor, tune, folder)
+            good_enough = _good_enough(model, score, settings.settings.get(UNTIL))
+            pruner.fit(model, Told(batches, progress), good_enough)
     elif isinstance(pruner, Ablation):
         progress.begin("leaving out each head", len(pruner.places) + 1)
         score = _metric(settings, model, task, processor, tune, folder)

@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 
 from headcount.heads.mask import HeadMask
 from headcount.runs.choose import sampled_batches
-from headcount.runs.methods import Compensation
 from headcount.runs.settings import RunSettings
 from headcount.surgery.compensate import compensate
 from headcount.tasks.base import Processor, Task
@@ -19,7 +18,7 @@ from headcount.tasks.base import Processor, Task
 def compensated(
     model: PreTrainedModel,
     mask: HeadMask,
-    compensation: Compensation,
+    sample: int,
     settings: RunSettings,
     task: Task,
     processor: Processor,
@@ -29,7 +28,7 @@ def compensated(
     Args:
         model: the fine-tuned model, whole; it is not changed.
         mask: the heads to keep.
-        compensation: how, and on how many examples.
+        sample: number of training examples.
         settings: of the run; its seed draws the examples.
         task: gives the data.
         processor: of the model.
@@ -37,6 +36,6 @@ def compensated(
     changed = copy.deepcopy(model)
     nn.Module.to(changed, PartialState().device)
     data = task.train_data(processor)
-    batches = sampled_batches(settings, data, compensation.sample, changed, task, processor)
-    compensate(changed, mask, batches, compensation.how)
+    batches = sampled_batches(settings, data, sample, changed, task, processor)
+    compensate(changed, mask, batches)
     return changed

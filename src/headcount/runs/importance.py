@@ -10,7 +10,8 @@ import torch
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
-from headcount.pruners import Ablation, Michel, Pruner
+from headcount.pruners import Pruner
+from headcount.pruners.scored import Scored
 from headcount.training.history import write_whole
 
 FILE = "importance.json"
@@ -26,14 +27,12 @@ def importances(pruner: Pruner) -> list[float]:
     return scores
 
 
-def rank_by(pruner: Pruner, scores: list[float]) -> None:
+def rank_by(pruner: Scored, scores: list[float]) -> None:
     """Give a pruner that scores what was scored before, by flat index."""
     heads = pruner.bound()
-    known = torch.tensor([scores[heads.indices[place]] for place in pruner.places])
-    if isinstance(pruner, Michel):
-        pruner.scores = known.double()
-    elif isinstance(pruner, Ablation):
-        pruner.lost = known.double()
+    pruner.scores = torch.tensor(
+        [scores[heads.indices[place]] for place in pruner.places], dtype=torch.float64
+    )
 
 
 def save_importances(path: Path, method: str, mask: HeadMask, scores: list[float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from headcount.errors import HeadcountError
 from headcount.pruners import (
@@ -21,12 +21,12 @@ from headcount.pruners import (
     PipelinedDSP,
     Pruner,
     Random,
+    Surgeon,
     Unpruned,
 )
 from headcount.pruners.choice import Keep
 from headcount.pruners.dsp import PRESETS
 from headcount.pruners.schedule import Annealing
-from headcount.surgery.compensate import How
 
 # What a method works on: a model that it trains; a fine-tuned model, of which it trains only the
 # gates; or a fine-tuned model that it leaves as it is.
@@ -34,27 +34,15 @@ Needs = Literal["training", "gate training", "scoring"]
 
 _ANNEALING = {"start_temperature": "start", "end_temperature": "end", "cooldown": "cooldown"}
 _ANNEALED = "annealing"  # of DSP: false leaves the temperature where it starts
-# Of Michel: stop before the metric falls below this share of the unpruned model's, and score on
-# this share of the training data.
+# Of Michel: stop before the metric falls below this share of the unpruned model's. Of methods that
+# score on the training data: the share of it to score on.
 UNTIL, SAMPLE = "until", "sample"
-# Of methods that leave the weights as they are: give back what a cut takes, fitted on so many
-# examples of the training data.
+# Of methods that do not train the weights: give back what a cut takes, fitted on so many examples
+# of the training data.
 COMPENSATE, COMPENSATE_SAMPLE = "compensate", "compensate_sample"
+_EXAMPLES = 512
 _YES_OR_NO = (_ANNEALED, "balance", "clamp", "decay", "shed", "hard", "normalise")
 _SCOPE = ("kinds", "layers", "min_per_block", "freeze", "commit_at")
-
-
-@dataclass(frozen=True)
-class Compensation:
-    """What is given back before the cut.
-
-    Attributes:
-        how: see `compensate`.
-        sample: number of training examples.
-    """
-
-    how: How
-    sample: int = 512
 
 
 @dataclass(frozen=True)
@@ -66,12 +54,14 @@ class Method:
         pruner: the class behind it.
         needs: what it works on.
         own_count: works without a keep.
+        compensates: gives back what a cut takes, unless it is told not to.
     """
 
     name: str
     pruner: type[Pruner]
     needs: Needs
     own_count: bool = False
+    compensates: bool = False
 
     @property
     def post_hoc(self) -> bool:
@@ -88,10 +78,16 @@ class Method:
                 f"{self.name} cannot be made with {said}: {error}; give settings of the right kind"
             ) from error
 
-    def compensation(self, settings: Mapping[str, Any]) -> Compensation | None:
-        """What the settings of a recipe want to be given back; None for nothing."""
-        how, sample = settings.get(COMPENSATE), settings.get(COMPENSATE_SAMPLE)
-        if how in (None, False):  # YAML reads off as false
+    def compensation(self, settings: Mapping[str, Any]) -> int | None:
+        """How many examples to fit on what a cut takes; None if it is not given back."""
+        wanted, sample = settings.get(COMPENSATE), settings.get(COMPENSATE_SAMPLE)
+        if wanted is None:
+            wanted = self.compensates
+        if not isinstance(wanted, bool):
+            raise HeadcountError(
+                f"{COMPENSATE} of {self.name} is {wanted!r}, expected true or false"
+            )
+        if not wanted:
             if sample is not None:
                 raise HeadcountError(
                     f"{COMPENSATE_SAMPLE} is {sample!r}, but nothing is compensated; give "
@@ -104,17 +100,13 @@ class Method:
                 f"{self.name} trains the model itself, which makes up for heads that go; leave "
                 f"out {COMPENSATE}, which is for {able}"
             )
-        if how not in get_args(How):
-            raise HeadcountError(
-                f"{COMPENSATE} of {self.name} is {how!r}, expected {' or '.join(get_args(How))}"
-            )
         if sample is None:
-            return Compensation(how)
+            return _EXAMPLES
         if not isinstance(sample, int) or isinstance(sample, bool) or sample < 1:
             raise HeadcountError(
                 f"{COMPENSATE_SAMPLE} is {sample!r}, expected a number of examples from 1"
             )
-        return Compensation(how, sample)
+        return sample
 
     def _made(self, keep: Keep | None, settings: Mapping[str, Any], seed: int) -> Pruner:
         if isinstance(keep, Collection):
@@ -142,10 +134,10 @@ class Method:
                 **{name: given.pop(name) for name in own if name in given},
                 "settings": _dsp_settings(self.name, given),
             }
-        if self.pruner is Michel:
+        if self.pruner in (Michel, Surgeon):
             given.pop(SAMPLE, None)
-            if given.pop(UNTIL, None) is not None and keep is None:
-                keep = 1
+        if self.pruner is Michel and given.pop(UNTIL, None) is not None and keep is None:
+            keep = 1
         self._refuse_unknown(given)
         if self.pruner is not Unpruned:
             if keep is None and not self.own_count:
@@ -168,7 +160,8 @@ class Method:
 
     def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
         known = {*inspect.signature(self.pruner).parameters, *_SCOPE} - {"scope", "keep"}
-        known |= {UNTIL, SAMPLE} if self.pruner is Michel else set()
+        known |= {SAMPLE} if self.pruner in (Michel, Surgeon) else set()
+        known |= {UNTIL} if self.pruner is Michel else set()
         known |= {COMPENSATE, COMPENSATE_SAMPLE} if self.post_hoc else set()
         for name in given:
             if name not in known:
@@ -227,6 +220,7 @@ METHODS: dict[str, Method] = {
         Method("pipelined-dsp", PipelinedDSP, "gate training"),
         Method("ste", STE, "training"),
         Method("hard-concrete", HardConcrete, "training", own_count=True),
+        Method("surgeon", Surgeon, "scoring", compensates=True),
         Method("michel", Michel, "scoring"),
         Method("ablation", Ablation, "scoring"),
         Method("random", Random, "scoring"),

@@ -19,6 +19,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners import Pruner, Unpruned
+from headcount.pruners.scored import Scored
 from headcount.runs.base_model import Scores, fine_tuned
 from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
 from headcount.runs.compensated import compensated
@@ -216,7 +217,7 @@ class PruningRun:
         if isinstance(self.pruner, Unpruned) and self.base is not None:
             return None  # the base model is the result
         if self.method.needs == "scoring":
-            if self.ranking is not None:
+            if self.ranking is not None and isinstance(self.pruner, Scored):
                 rank_by(self.pruner, load_importances(self.ranking)[1])
                 return None
             first = next(iter(sets))
@@ -284,7 +285,7 @@ class PruningRun:
                     split,
                     self.settings.seed,
                     len(data),
-                    self.compensation,
+                    self.compensation is not None,
                     None if self.method.post_hoc else self.settings.training.distillation(),
                 )
                 for split, data in sets.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headcount.pruners import Fixed, JointDSP, Pruner
 from headcount.pruners.hard_concrete import HardConcrete
-from headcount.runs.methods import Compensation, annealing_of, countdown_of
+from headcount.runs.methods import annealing_of, countdown_of
 from headcount.tasks.base import Task
 from headcount.training.distil import Distillation
 
@@ -16,7 +16,7 @@ def signature(
     split: str,
     seed: int,
     examples: int,
-    compensation: Compensation | None = None,
+    compensated: bool = False,
     distillation: Distillation | None = None,
 ) -> str:
     """The signature of one score.
@@ -28,7 +28,7 @@ def signature(
         split: the evaluation set.
         seed: of the run.
         examples: how many the evaluation set had.
-        compensation: what was given back before the cut.
+        compensated: whether what the cut takes was given back.
         distillation: what was learned from the unpruned model.
     """
     from headcount import __version__
@@ -55,7 +55,7 @@ def signature(
         parts.append("lambda:steered" if pruner.steer else f"lambda:{pruner.penalty_weight:g}")
     if distillation is not None:
         parts.append(f"distil:{distillation.weight:g}")
-    if compensation is not None:
-        parts.append(f"compensate:{compensation.how}")
+    if compensated:
+        parts.append("compensated")
     parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]
     return "|".join(parts)

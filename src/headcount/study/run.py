@@ -27,7 +27,7 @@ from headcount.study.results import write_results
 from headcount.training.history import write_whole
 
 PARTS = ("runs", "bases", "rankings", "locks")
-RANKED = ("michel", "ablation")  # one ranking serves every number of heads
+RANKED = ("surgeon", "michel", "ablation")  # one ranking serves every number of heads
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,13 @@
 """COMPENSATE: give back, in closed form, part of what heads gave that are about to go.
 
-No weight is trained. Either the mean of what a removed head gave becomes part of the bias, or the
-output projection is fitted anew, so that the heads that stay say what all of them said before.
+No weight is trained: the output projection is fitted anew, so that the heads that stay say what all
+of them said before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,6 @@ from headcount.surgery.least_squares import LeastSquares
 from headcount.surgery.outputs import Output, listening, outputs_of
 from headcount.surgery.places import Batch, tokens_among
 
-How = Literal["fit", "mean"]
 Changed = dict[str, Tensor]  # parameters by name
 RIDGE = 1e-3
 
@@ -31,10 +29,13 @@ def compensate(
     model: nn.Module,
     mask: HeadMask,
     batches: Iterable[Batch],
-    how: How = "fit",
     ridge: float = RIDGE,
 ) -> None:
     """Change the output projections such that the model misses the closed heads less.
+
+    Least squares finds the projections with which the open heads alone come closest to what those
+    of the unpruned model gave, block after block in the order of the forward pass, each with the
+    blocks before it pruned and fitted; a block without heads gives the mean.
 
     Call it before `remove_heads`, with the same mask. The model keeps all its heads; under
     `masked(model, mask)` it then gives what the cut model will give, and without the mask it is
@@ -46,20 +47,13 @@ def compensate(
         batches: a few hundred examples, as the model takes them. Padding does not count: places
             where the attention mask is 0, and, in the decoder of an encoder-decoder, places where
             a label is -100.
-        how: `mean` adds the mean output of each closed head to the bias. `fit` finds by least
-            squares the output projections with which the open heads alone come closest to what
-            the projections of the unpruned model gave, block after block in the order of the
-            forward pass, each with the blocks before it pruned and fitted; a block without heads
-            gets the mean.
-        ridge: of `fit`: the penalty on changing the weights, in units of the mean variance of the
-            values. A larger one stays closer to the old weights, which a small sample needs.
+        ridge: the penalty on changing the weights, in units of the mean variance of the values. A
+            larger one stays closer to the old weights, which a small sample needs.
 
     Raises:
-        HeadcountError: the mask is for another model, a projection is not a plain one, or there
-            is no bias to add a mean to. The model is then untouched.
+        HeadcountError: the mask is for another model, or a projection is not a plain one. The
+            model is then untouched.
     """
-    if how not in get_args(How):
-        raise HeadcountError(f"how is {how!r}, expected {' or '.join(get_args(How))}")
     if not ridge > 0:
         raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
     heads = find_heads(model)
@@ -69,11 +63,7 @@ def compensate(
     if not sample:
         raise HeadcountError("there is no data to compensate with; give at least one batch")
     with torch.no_grad(), _evaluating(model):
-        if how == "mean":
-            changed = _with_means(model, outputs, sample)
-        else:
-            changed = _fitted(model, outputs, mask, sample, ridge)
-        for name, value in changed.items():
+        for name, value in _fitted(model, outputs, mask, sample, ridge).items():
             model.get_parameter(name).copy_(value)
 
 
@@ -85,33 +75,6 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.train(training)
-
-
-def _with_means(model: nn.Module, outputs: Sequence[Output], sample: Sequence[Batch]) -> Changed:
-    """Biases with the mean of what the closed heads gave in the unpruned model."""
-    losing = [output for output in outputs if output.gone]
-    for output in losing:
-        if not output.has_bias:
-            raise HeadcountError(
-                f"the output projection {output.name} has no bias to add a mean to; use fit"
-            )
-    sums = {output.name: (0, torch.zeros((), dtype=torch.float64)) for output in losing}
-    for batch in sample:
-
-        def hear(output: Output, values: Tensor, answer: Tensor, batch: Batch = batch) -> None:
-            rows = tokens_among(values, model, batch, output.block.kind).cpu().double()
-            count, total = sums[output.name]
-            sums[output.name] = count + len(rows), total.to(rows) + rows.sum(0)
-
-        with listening(losing, hear):
-            model(**batch)
-    changed: Changed = {}
-    for output in losing:
-        count, total = sums[output.name]
-        if count:
-            mean = total[output.gone] / count
-            changed |= output.with_bias(output.weight()[:, output.gone].cpu().double() @ mean)
-    return changed
 
 
 def _fitted(
