@@ -222,9 +222,9 @@ METHODS: dict[str, Method] = {
         Method("hard-concrete", HardConcrete, "training", own_count=True),
         Method("surgeon", Surgeon, "scoring", compensates=True),
         Method("michel", Michel, "scoring"),
-        Method("ablation", Ablation, "scoring"),
         Method("random", Random, "scoring"),
         Method("fixed", Fixed, "training", own_count=True),
+        Method("ablation", Ablation, "scoring"),
         Method("unpruned", Unpruned, "training"),
     )
 }
