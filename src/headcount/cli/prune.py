@@ -60,6 +60,9 @@ def prune(
     warm_start: Annotated[
         bool | None, typer.Option(help="Start from the base model, also when training it.")
     ] = None,
+    recovery_epochs: Annotated[
+        float | None, typer.Option(help="Passes after the cut, of methods that only score.")
+    ] = None,
     distil: Annotated[
         float | None,
         typer.Option(help="Weight of what the base model says, beside the labels, while pruning."),

@@ -29,8 +29,8 @@ SETTINGS, SCORES = "base_settings.json", "base_metrics.json"
 Scores = dict[str, dict[str, float]]
 # Of the training: what has no part in the fine-tuning.
 LATER = (
-    "pruning_epochs", "warm_start", "distil", "distil_temperature", "distil_hidden", "report_to",
-    "log_every", "evaluate_every",
+    "pruning_epochs", "warm_start", "recovery_epochs", "distil", "distil_temperature",
+    "distil_hidden", "report_to", "log_every", "evaluate_every",
 )  # fmt: skip
 
 

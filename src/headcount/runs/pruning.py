@@ -29,6 +29,7 @@ from headcount.runs.measure import measure
 from headcount.runs.methods import COMPENSATE, Method, find_method
 from headcount.runs.output import Outcome, write_outcome
 from headcount.runs.progress import Progress
+from headcount.runs.recover import RECOVERY, recover
 from headcount.runs.result import RunResult, Sides
 from headcount.runs.settings import RunSettings
 from headcount.runs.signature import signature
@@ -37,6 +38,7 @@ from headcount.runs.unfinished import UNFINISHED, discard, unfinished_folder
 from headcount.surgery.remove import remove_heads
 from headcount.tasks.base import Processor, Task
 from headcount.tasks.registry import make_task
+from headcount.training.distil import Distillation
 from headcount.training.history import SelectionHistory, write_whole
 from headcount.training.shrink import expand
 
@@ -102,7 +104,7 @@ class PruningRun:
         trained = self.task.is_trained(model)
         whole = isinstance(self.pruner, Unpruned) and self.base is not None
         after = self.method.post_hoc or self.settings.training.warm_start or whole
-        taught = self.settings.training.distil is not None and not self.method.post_hoc
+        taught = self._distillation() is not None
         if (after or taught) and not trained and self.base is None:
             raise HeadcountError(
                 f"{self._what()} needs a model that is fine-tuned for {self.task.name}, but "
@@ -150,6 +152,7 @@ class PruningRun:
         state = PartialState()
         several = len(self.pruner.counts) > 1
         mask = self.pruner.mask(keep if several else None)
+        teacher = self._teacher(model) if self._recovers else None
         if self.compensation is not None:
             self.progress.begin("giving back what the cut takes")
             with self._timed(COMPENSATE):
@@ -159,6 +162,11 @@ class PruningRun:
         small = copy.deepcopy(model)
         if not isinstance(self.pruner, Unpruned):
             remove_heads(small, mask)
+        if self._recovers:
+            with self._timed(RECOVERY):
+                common = (self.task, self.processor, self.work / f"{RECOVERY}-{len(mask)}")
+                recover(self.settings, small, *common, teacher, self.progress)
+            model = self._whole(small, str(self.base or self.source))
         evaluations = self._evaluate(small, sets)
         if isinstance(self.pruner, Unpruned):
             before = self._scores(evaluations)
@@ -173,6 +181,15 @@ class PruningRun:
             write_outcome(output, outcome, written, self.processor, self.task.auto_class)
         state.wait_for_everyone()
         return result
+
+    @property
+    def _recovers(self) -> bool:
+        return self.method.post_hoc and self.settings.training.recovery_epochs > 0
+
+    def _distillation(self) -> Distillation | None:
+        """What is learned from the unpruned model, if anything is trained after the base."""
+        trains = not self.method.post_hoc or self._recovers
+        return self.settings.training.distillation() if trains else None
 
     def _note_seconds(self) -> None:
         """Keep the time of a training that is over, for the results that a kill leaves undone."""
@@ -225,13 +242,14 @@ class PruningRun:
                 self.settings, *common, {first: sets[first]}, self.work, self.progress
             )
             return None
+        teacher = None if self.method.post_hoc else self._teacher(model)
         return choose_while_training(
-            self.settings, self.method, *common, self.work, self.progress, self._teacher(model)
+            self.settings, self.method, *common, self.work, self.progress, teacher
         )
 
     def _teacher(self, model: PreTrainedModel) -> PreTrainedModel | None:
         """The fine-tuned model with all its heads, if it is to be learned from."""
-        if self.settings.training.distil is None or self.method.post_hoc:
+        if self._distillation() is None:
             return None
         return copy.deepcopy(model) if self.base is None else self._load(str(self.base))
 
@@ -286,7 +304,8 @@ class PruningRun:
                     self.settings.seed,
                     len(data),
                     self.compensation is not None,
-                    None if self.method.post_hoc else self.settings.training.distillation(),
+                    self._distillation(),
+                    self.settings.training.recovery_epochs if self._recovers else 0.0,
                 )
                 for split, data in sets.items()
             },

@@ -10,6 +10,7 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.runs.methods import COMPENSATE
+from headcount.runs.recover import RECOVERY
 
 FILE = "metrics.json"
 _FORMAT = "headcount run 1"
@@ -86,7 +87,8 @@ class RunResult:
     @property
     def cost(self) -> float:
         """Seconds, of which results that share a training have equal parts: costs can be added."""
-        own = self.seconds.get(COMPENSATE, 0.0)  # done for each number of heads alone
+        # Done for each number of heads alone.
+        own = sum(self.seconds.get(stage, 0.0) for stage in (COMPENSATE, RECOVERY))
         return own + (sum(self.seconds.values()) - own) / self.shared_by
 
     def rows(self) -> list[tuple[str, str, str, str]]:

@@ -19,8 +19,9 @@ class TrainingSettings:
         pruning_epochs: passes of a pruning that starts from a fine-tuned model.
         warm_start: methods that train the model start from the fine-tuned one, as Voita et al. do,
             instead of the pretrained one; pipelined methods always do.
-        distil: learn from the fine-tuned, unpruned model while pruning, with this weight; labels
-            have the rest. None learns from labels alone.
+        recovery_epochs: passes after the cut, of methods that do not train the model before it.
+        distil: learn from the fine-tuned, unpruned model while pruning or recovering, with this
+            weight; labels have the rest. None learns from labels alone.
         distil_temperature: that softens its answers; None for 2.
         distil_hidden: compare hidden states too; None does.
         max_steps: stop after so many steps, whatever the epochs say.
@@ -49,6 +50,7 @@ class TrainingSettings:
     epochs: float = 3.0
     pruning_epochs: float = 1.0
     warm_start: bool = False
+    recovery_epochs: float = 0.0
     distil: float | None = None
     distil_temperature: float | None = None
     distil_hidden: bool | None = None
@@ -73,6 +75,11 @@ class TrainingSettings:
     report_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.recovery_epochs < 0:
+            raise HeadcountError(
+                f"recovery_epochs is {self.recovery_epochs}, expected a number from 0, which does "
+                "not train after the cut"
+            )
         if self.evaluate_every is not None and self.evaluate_every < 1:
             raise HeadcountError(
                 f"evaluate_every is {self.evaluate_every}, expected a number of steps from 1; "

@@ -18,6 +18,7 @@ def signature(
     examples: int,
     compensated: bool = False,
     distillation: Distillation | None = None,
+    recovery: float = 0.0,
 ) -> str:
     """The signature of one score.
 
@@ -30,6 +31,7 @@ def signature(
         examples: how many the evaluation set had.
         compensated: whether what the cut takes was given back.
         distillation: what was learned from the unpruned model.
+        recovery: epochs of training after the cut.
     """
     from headcount import __version__
 
@@ -57,5 +59,7 @@ def signature(
         parts.append(f"distil:{distillation.weight:g}")
     if compensated:
         parts.append("compensated")
+    if recovery:
+        parts.append(f"recovery:{recovery:g}")
     parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]
     return "|".join(parts)

@@ -1,0 +1,94 @@
+"""Runs that train on after their cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from transformers import Trainer, TrainerCallback
+
+import headcount as hc
+from headcount.errors import Stopped
+from headcount.runs import recover as recovering
+from headcount.runs.prune import prune, prune_many
+from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.runs.trainer import train as really_train
+
+
+@pytest.fixture
+def settings(encoder: Path, tables: Path) -> RunSettings:
+    training = TrainingSettings(epochs=1.0, recovery_epochs=2.0, batch_size=16, learning_rate=1e-3)
+    return RunSettings(
+        str(encoder), "classification", str(tables), method="surgeon", keep=3, training=training
+    )
+
+
+def without(settings: RunSettings) -> RunSettings:
+    return replace(settings, training=replace(settings.training, recovery_epochs=0.0))
+
+
+def test_the_same_heads_trained_on(settings: RunSettings, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    plain = prune(without(settings), tmp_path / "plain", base=base, speed=False)
+    trained = prune(settings, tmp_path / "trained", base=base, speed=False)
+    masks = {hc.HeadMask.load(tmp_path / name / "mask.json") for name in ("plain", "trained")}
+    assert len(masks) == 1
+    assert trained.before == plain.before
+    assert trained.difference < 1e-5
+    assert trained.seconds["recovery"] > 0
+    assert trained.cost == pytest.approx(sum(trained.seconds.values()))
+    assert "|compensated|recovery:2|" in trained.signatures["validation"]
+    assert "recovery" not in plain.signatures["validation"]
+    weights = [load_file(tmp_path / n / "model.safetensors") for n in ("plain", "trained")]
+    assert weights[0].keys() == weights[1].keys()
+    assert not any(t.equal(weights[1][n]) for n, t in weights[0].items() if "query.weight" in n)
+
+
+def test_a_teacher_changes_what_is_learned_after_the_cut(
+    settings: RunSettings, tmp_path: Path
+) -> None:
+    taught = replace(settings, training=replace(settings.training, distil=0.7))
+    base, found = tmp_path / "base", []
+    for name, chosen in {"alone": settings, "taught": taught}.items():
+        result = prune(chosen, tmp_path / name, base=base, speed=False)
+        found.append(load_file(tmp_path / name / "model.safetensors"))
+    assert "|distil:0.7|" in result.signatures["validation"]
+    assert not found[0]["classifier.weight"].equal(found[1]["classifier.weight"])
+
+
+def test_each_number_of_heads_recovers_for_itself(settings: RunSettings, tmp_path: Path) -> None:
+    several = replace(settings, method="pipelined-dsp", keep=(4, 2))
+    results = prune_many(several, tmp_path / "out", base=tmp_path / "base", speed=False)
+    for keep, result in results.items():
+        assert result.heads.after == keep
+        assert result.difference < 1e-5
+        shared = result.seconds["base"] + result.seconds["pruning"]
+        assert result.cost == pytest.approx(result.seconds["recovery"] + shared / 2)
+
+
+class _Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
+        if state.global_step == 5:
+            control.should_save = control.should_training_stop = True
+
+
+def test_a_recovery_that_was_stopped_goes_on_to_the_same_result(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "base"
+    prune(settings, tmp_path / "whole", base=base, speed=False)
+
+    def stopped(trainer: Trainer) -> None:
+        trainer.add_callback(_Stop())
+        really_train(trainer)
+        raise Stopped("in the middle of it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovering, "train", stopped)
+        with pytest.raises(Stopped):
+            prune(settings, tmp_path / "twice", base=base, speed=False)
+    prune(settings, tmp_path / "twice", base=base, speed=False, resume=True)
+    whole, twice = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "twice"))
+    assert all(t.equal(twice[n]) for n, t in whole.items())
