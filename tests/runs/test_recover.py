@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import Trainer, TrainerCallback
 
 import headcount as hc
-from headcount.errors import Stopped
+from headcount.errors import HeadcountError, Stopped
 from headcount.runs import recover as recovering
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.settings import RunSettings, TrainingSettings
@@ -26,7 +26,7 @@ def settings(encoder: Path, tables: Path) -> RunSettings:
 
 
 def without(settings: RunSettings) -> RunSettings:
-    return replace(settings, training=replace(settings.training, recovery_epochs=0.0))
+    return replace(settings, training=replace(settings.training, recovery_epochs=None))
 
 
 def test_the_same_heads_trained_on(settings: RunSettings, tmp_path: Path) -> None:
@@ -92,3 +92,8 @@ def test_a_recovery_that_was_stopped_goes_on_to_the_same_result(
     prune(settings, tmp_path / "twice", base=base, speed=False, resume=True)
     whole, twice = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "twice"))
     assert all(t.equal(twice[n]) for n, t in whole.items())
+
+
+def test_no_epochs_are_no_recovery() -> None:
+    with pytest.raises(HeadcountError, match="recovery_epochs is 0, expected a number above 0"):
+        TrainingSettings(recovery_epochs=0)

@@ -164,6 +164,17 @@ def test_other_training_is_another_study(study: Path, finished: Path) -> None:
         run_study(StudySettings.read(study), folder)
 
 
+def test_a_study_goes_on_when_a_setting_is_newer_than_it(
+    study: Path, finished: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(finished, tmp_path / "out")
+    begun = json.loads((folder / "study.json").read_text())
+    del begun["training"]["recovery_epochs"]
+    (folder / "study.json").write_text(json.dumps(begun))
+    run_study(StudySettings.read(study), folder)
+    assert len(hc.load_study(folder)) == ROWS
+
+
 @pytest.mark.parametrize(
     ("entry", "change", "said"),
     [

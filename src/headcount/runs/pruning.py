@@ -184,7 +184,7 @@ class PruningRun:
 
     @property
     def _recovers(self) -> bool:
-        return self.method.post_hoc and self.settings.training.recovery_epochs > 0
+        return self.method.post_hoc and self.settings.training.recovery_epochs is not None
 
     def _distillation(self) -> Distillation | None:
         """What is learned from the unpruned model, if anything is trained after the base."""
@@ -305,7 +305,7 @@ class PruningRun:
                     len(data),
                     self.compensation is not None,
                     self._distillation(),
-                    self.settings.training.recovery_epochs if self._recovers else 0.0,
+                    self.settings.training.recovery_epochs if self._recovers else None,
                 )
                 for split, data in sets.items()
             },

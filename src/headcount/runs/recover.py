@@ -36,7 +36,7 @@ def recover(
         progress: who wants to know.
     """
     data = task.train_data(processor)
-    epochs = settings.training.recovery_epochs
+    epochs = settings.training.recovery_epochs or 0.0
     arguments = training_arguments(
         settings.training, task, folder, epochs, settings.seed, len(data)
     )

@@ -19,7 +19,8 @@ class TrainingSettings:
         pruning_epochs: passes of a pruning that starts from a fine-tuned model.
         warm_start: methods that train the model start from the fine-tuned one, as Voita et al. do,
             instead of the pretrained one; pipelined methods always do.
-        recovery_epochs: passes after the cut, of methods that do not train the model before it.
+        recovery_epochs: passes after the cut, of methods that do not train the model before it;
+            None for none.
         distil: learn from the fine-tuned, unpruned model while pruning or recovering, with this
             weight; labels have the rest. None learns from labels alone.
         distil_temperature: that softens its answers; None for 2.
@@ -50,7 +51,7 @@ class TrainingSettings:
     epochs: float = 3.0
     pruning_epochs: float = 1.0
     warm_start: bool = False
-    recovery_epochs: float = 0.0
+    recovery_epochs: float | None = None
     distil: float | None = None
     distil_temperature: float | None = None
     distil_hidden: bool | None = None
@@ -75,10 +76,10 @@ class TrainingSettings:
     report_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.recovery_epochs < 0:
+        if self.recovery_epochs is not None and not self.recovery_epochs > 0:
             raise HeadcountError(
-                f"recovery_epochs is {self.recovery_epochs}, expected a number from 0, which does "
-                "not train after the cut"
+                f"recovery_epochs is {self.recovery_epochs}, expected a number above 0; leave it "
+                "out to train no more after the cut"
             )
         if self.evaluate_every is not None and self.evaluate_every < 1:
             raise HeadcountError(

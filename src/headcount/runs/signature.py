@@ -18,7 +18,7 @@ def signature(
     examples: int,
     compensated: bool = False,
     distillation: Distillation | None = None,
-    recovery: float = 0.0,
+    recovery: float | None = None,
 ) -> str:
     """The signature of one score.
 
@@ -31,7 +31,7 @@ def signature(
         examples: how many the evaluation set had.
         compensated: whether what the cut takes was given back.
         distillation: what was learned from the unpruned model.
-        recovery: epochs of training after the cut.
+        recovery: epochs of training after the cut, if any.
     """
     from headcount import __version__
 
@@ -59,7 +59,7 @@ def signature(
         parts.append(f"distil:{distillation.weight:g}")
     if compensated:
         parts.append("compensated")
-    if recovery:
+    if recovery is not None:
         parts.append(f"recovery:{recovery:g}")
     parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]
     return "|".join(parts)
