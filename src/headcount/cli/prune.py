@@ -61,7 +61,8 @@ def prune(
         bool | None, typer.Option(help="Start from the base model, also when training it.")
     ] = None,
     recovery_epochs: Annotated[
-        float | None, typer.Option(help="Passes after the cut, of methods that only score.")
+        float | None,
+        typer.Option(help="Passes after the cut, of methods that do not train before it."),
     ] = None,
     distil: Annotated[
         float | None,

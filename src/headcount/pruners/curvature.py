@@ -56,8 +56,8 @@ class Curvature:
         """By how much the loss of an example rises with each head that the block loses in turn.
 
         The head that costs least goes first, and the weights of those that stay are changed such
-        that they make up for it as well as they can. A head never costs less than one that went
-        before it: without that one gone, it would not be the next.
+        that they make up for it as well as they can. A head is never given less than one that went
+        before it, so that the best K of all blocks are those that such a course leaves.
 
         Args:
             head_size: inputs of one head.
@@ -81,7 +81,8 @@ class Curvature:
                 for start in range(0, len(here) * head_size, head_size)
             ]
             place = min(range(len(here)), key=costs.__getitem__)
-            highest = max(highest * (1 + 1e-9), costs[place])  # never as much: ties go by number
+            # A little more, since equal scores would be ranked by the heads' numbers.
+            highest = max(highest * (1 + 1e-9), costs[place])
             found[here.pop(place)] = highest
             weight, inverse = _without(
                 weight, inverse, slice(place * head_size, (place + 1) * head_size)
