@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
+from headcount.mode import evaluating
 from headcount.pruners.base import frozen
 from headcount.pruners.michel import Batch, batch_size, loss_of
 from headcount.surgery.outputs import Output
@@ -116,9 +117,7 @@ def curvatures(
         batches: what the model takes, labels included.
     """
     found = [Curvature(output) for output in outputs]
-    training = model.training
-    model.eval()
-    with frozen(model, ["*"]):
+    with evaluating(model), frozen(model, ["*"]):
         for batch in batches:
             size = batch_size(batch)
             with _heard(found) as heard:
@@ -133,7 +132,6 @@ def curvatures(
                 curvature.add(rows[:, :width], rows[:, width:])
             for curvature in found:
                 curvature.examples += size
-    model.train(training)
     if not any(curvature.examples for curvature in found):
         raise HeadcountError("there is no data to score the heads on; give at least one batch")
     return found

@@ -17,6 +17,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.mode import evaluating
 from headcount.pruners.base import frozen
 from headcount.pruners.choice import choose, normalised_by_block
 from headcount.pruners.scored import Scored
@@ -113,9 +114,7 @@ def importance(
     """
     total = torch.zeros(len(heads), dtype=torch.float64)
     examples = 0
-    training = model.training
-    model.eval()
-    with frozen(model, ["*"]):
+    with evaluating(model), frozen(model, ["*"]):
         for batch in batches:
             with _leaf_gates(model, heads, mask) as leaves:
                 loss = loss_of(model, batch)
@@ -125,7 +124,6 @@ def importance(
             # The loss is a mean over the examples; the gradient of one example's is `size` times.
             total += torch.cat(parts).cpu() * size
             examples += size
-    model.train(training)
     if not examples:
         raise HeadcountError("there is no data to score the heads on; give at least one batch")
     scores = total / examples

@@ -11,10 +11,14 @@ from datasets import Dataset
 from torch import nn
 from transformers import EvalPrediction, Trainer
 
+from headcount.errors import HeadcountError
 from headcount.gates import masked
 from headcount.heads.mask import HeadMask
 from headcount.runs.progress import Progress
 from headcount.tasks.base import Prediction, Processor, Task
+
+TOLERANCE = 1e-4  # rounding over a whole evaluation set, relative to the logits
+COMPARED = 16  # batches of the evaluation set, at least
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,26 @@ def evaluate(
     return results
 
 
-def largest_difference(
+def checked_difference(
+    whole: nn.Module, small: nn.Module, mask: HeadMask, batches: Sequence[Mapping[str, Any]]
+) -> float:
+    """How far the outputs of the cut model are from those of the masked one.
+
+    Raises:
+        HeadcountError: further than rounding goes.
+    """
+    # A cut that were wrong would be so on any batch; these have all lengths.
+    some = batches[:: max(1, len(batches) // COMPARED)]
+    difference = _largest_difference(whole, small, mask, some)
+    if not difference < TOLERANCE:
+        raise HeadcountError(
+            f"the cut model differs from the masked one by {difference:.1e}, expected less "
+            f"than {TOLERANCE:g}; nothing was written, please report this model"
+        )
+    return difference
+
+
+def _largest_difference(
     whole: nn.Module, small: nn.Module, mask: HeadMask, batches: Sequence[Mapping[str, Any]]
 ) -> float:
     """Between the logits of the masked model and of the cut one, relative to them above 1."""

@@ -23,7 +23,7 @@ from headcount.pruners.scored import Scored
 from headcount.runs.base_model import Scores, fine_tuned
 from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
 from headcount.runs.compensated import compensated
-from headcount.runs.evaluate import Evaluation, evaluate, largest_difference
+from headcount.runs.evaluate import Evaluation, checked_difference, evaluate
 from headcount.runs.importance import load_importances, rank_by
 from headcount.runs.measure import measure
 from headcount.runs.methods import COMPENSATE, Method, find_method
@@ -42,8 +42,6 @@ from headcount.training.distil import Distillation
 from headcount.training.history import SelectionHistory, write_whole
 from headcount.training.shrink import expand
 
-TOLERANCE = 1e-4  # rounding over a whole evaluation set, relative to the logits
-COMPARED = 16  # batches of the evaluation set, at least
 _K = TypeVar("_K", float | int, float | int | None)
 SECONDS = "seconds.json"  # of a training that is over, while its results are not all written
 
@@ -278,14 +276,7 @@ class PruningRun:
         collator = self.task.collator(self.processor, whole)
         first = next(iter(sets.values()))
         batches = batches_of(first, self.settings.training.eval_batch_size, whole, collator)
-        # A cut that were wrong would be so on any batch; these have all lengths.
-        some = batches[:: max(1, len(batches) // COMPARED)]
-        difference = largest_difference(whole, small, mask, some)
-        if not difference < TOLERANCE:
-            raise HeadcountError(
-                f"the cut model differs from the masked one by {difference:.1e}, expected less "
-                f"than {TOLERANCE:g}; nothing was written, please report this model"
-            )
+        difference = checked_difference(whole, small, mask, batches)
         self.progress.begin("measuring speed and size")
         measured = measure(whole, small, batches, self.task.generates, self.speed)
         kept, born = len(mask), len(find_heads(whole))

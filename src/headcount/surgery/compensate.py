@@ -6,8 +6,8 @@ of them said before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from headcount.errors import HeadcountError
 from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.mode import evaluating
 from headcount.surgery.least_squares import LeastSquares
 from headcount.surgery.outputs import Output, listening, outputs_of
 from headcount.surgery.places import Batch, tokens_among
@@ -62,19 +63,9 @@ def compensate(
     sample = list(batches)
     if not sample:
         raise HeadcountError("there is no data to compensate with; give at least one batch")
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         for name, value in _fitted(model, outputs, mask, sample, ridge).items():
             model.get_parameter(name).copy_(value)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)
 
 
 def _fitted(

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap
+from headcount.mode import evaluating
 
 
 def refuse_without_tokens(model: PreTrainedModel, heads: HeadMap) -> None:
@@ -28,15 +29,12 @@ def refuse_without_tokens(model: PreTrainedModel, heads: HeadMap) -> None:
 def telling(model: PreTrainedModel) -> Iterator[None]:
     """Have a model compute its attention in the one way that gives the weights."""
     before = model.config._attn_implementation or "eager"
-    was_training = model.training
-    model.eval()
     model.set_attn_implementation("eager")
     try:
-        with torch.inference_mode():
+        with evaluating(model), torch.inference_mode():
             yield
     finally:
         model.set_attn_implementation(before)
-        model.train(was_training)
 
 
 def attention_of(
