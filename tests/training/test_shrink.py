@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 from headcount import Fixed, HeadcountError, HeadMask, Pruner, find_heads, masked, remove_heads
 from headcount.pruners.attrition import Attrition
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
+from headcount.pruners.handover import Handover
 from headcount.pruners.schedule import Annealing, Countdown
 from headcount.training.shrink import cut_with_optimizer, expand
 from tests.training.processes import run_two_processes
@@ -36,6 +37,7 @@ QUICK = DSPSettings(Annealing(1.0, 0.01, STEPS // 2))
 SHRINKING: dict[str, Callable[[], Pruner]] = {
     "decided": lambda: JointDSP(KEEP, QUICK, commit_at=HALF),
     "attrition": lambda: Attrition(KEEP, countdown=Countdown(0.0, 0.8, 2.0), memory=0.5),
+    "handover": lambda: Handover(KEEP, countdown=Countdown(0.0, 0.6), operations=2),
     # The other layer has no heads, and weights without elements, which get no gradient.
     "emptied": lambda: Fixed(like=HeadMask.from_indices(find_heads(bert()), range(KEEP))),
 }

@@ -5,6 +5,7 @@ from headcount.pruners.attrition import Attrition
 from headcount.pruners.base import Pruner
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
 from headcount.pruners.fixed import Fixed, Random, Unpruned
+from headcount.pruners.handover import Handover
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel
 from headcount.pruners.schedule import Countdown
@@ -19,6 +20,7 @@ __all__ = [
     "Countdown",
     "DSPSettings",
     "Fixed",
+    "Handover",
     "HardConcrete",
     "JointDSP",
     "Michel",

@@ -79,8 +79,10 @@ class Countdown:
 
     def count(self, step: int, total_steps: int, heads: int, keep: int) -> int:
         """How many of the heads there are at a step, counted from 0."""
-        if step >= total_steps:
-            return keep
-        passed = (step / total_steps - self.start) / (self.end - self.start)
+        return self.count_at(step / total_steps if step < total_steps else 1.0, heads, keep)
+
+    def count_at(self, share: float, heads: int, keep: int) -> int:
+        """How many of the heads there are after this share of the training."""
+        passed = (share - self.start) / (self.end - self.start)
         left = float((1 - min(max(passed, 0.0), 1.0)) ** self.power)
         return keep + round((heads - keep) * left)

@@ -17,6 +17,7 @@ from torch import nn
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.pruners.choice import Scope
 from headcount.pruners.curvature import curvatures
 from headcount.pruners.michel import Batch
 from headcount.pruners.scored import Scored
@@ -52,18 +53,35 @@ class Surgeon(Scored):
             model: the fine-tuned model; it is not changed.
             batches: what the model takes, labels included; gone through once.
         """
-        heads = find_heads(model)
-        self.bind(heads)
-        inside = {block.name for block in self.scope.blocks(heads)}
-        outputs = [
-            output
-            for output in outputs_of(model, heads, HeadMask.all(heads))
-            if output.block.name in inside
-        ]
-        self.scores = torch.cat(
-            [
-                curvature.rises(curvature.output.block.head_size, self.ridge)
-                for curvature in curvatures(model, outputs, batches)
-            ]
-        )
+        self.bind(find_heads(model))
+        found = rises(model, self.scope, batches, self.ridge)
+        self.scores = torch.tensor(list(found.values()), dtype=torch.float64)
         return self.mask()
+
+
+def rises(
+    model: nn.Module, scope: Scope, batches: Iterable[Batch], ridge: float
+) -> dict[int, float]:
+    """What the loss of each head costs, by its number, of the heads in the scope that are there.
+
+    Args:
+        model: fine-tuned, cut before or not; it is not changed.
+        scope: which heads.
+        batches: what the model takes, labels included; gone through once.
+        ridge: see `compensate`.
+    """
+    heads = find_heads(model)
+    inside = {block.name for block in scope.blocks(heads)}
+    outputs = [
+        output
+        for output in outputs_of(model, heads, HeadMask.all(heads))
+        if output.block.name in inside
+    ]
+    scores = torch.cat(
+        [
+            curvature.rises(curvature.output.block.head_size, ridge)
+            for curvature in curvatures(model, outputs, batches)
+        ]
+    )
+    indices = [heads.indices[place] for place in scope.positions(heads)]
+    return dict(zip(indices, scores.tolist(), strict=True))

@@ -15,6 +15,7 @@ from headcount.pruners import (
     Countdown,
     DSPSettings,
     Fixed,
+    Handover,
     HardConcrete,
     JointDSP,
     Michel,
@@ -122,10 +123,10 @@ class Method:
             given["penalty_weight"] = given.pop("lambda")
         if "countdown" in given:
             given["countdown"] = _countdown(given["countdown"])
-            if given["countdown"] is None and self.pruner is Attrition:
+            if given["countdown"] is None and self.pruner in (Attrition, Handover):
                 raise HeadcountError(
-                    "attrition is a countdown, so it cannot be without one; leave countdown out, "
-                    "or give its start, end and power"
+                    f"{self.name} is a countdown, so it cannot be without one; leave countdown "
+                    "out, or give its start, end and power"
                 )
         if self.pruner in (JointDSP, PipelinedDSP):
             # Pipelined, the whole model is frozen.
@@ -216,6 +217,7 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("joint-dsp", JointDSP, "training"),
+        Method("handover", Handover, "training"),
         Method("attrition", Attrition, "training"),
         Method("pipelined-dsp", PipelinedDSP, "gate training"),
         Method("ste", STE, "training"),
@@ -241,7 +243,7 @@ def countdown_of(pruner: Pruner) -> Countdown | None:
     """When a pruner lets heads go, for those that begin with all."""
     if isinstance(pruner, JointDSP):
         return pruner.settings.countdown
-    return pruner.countdown if isinstance(pruner, Attrition | STE) else None
+    return pruner.countdown if isinstance(pruner, Attrition | Handover | STE) else None
 
 
 def annealing_of(pruner: Pruner) -> Annealing | None:

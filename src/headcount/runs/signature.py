@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headcount.pruners import Fixed, JointDSP, Pruner
+from headcount.pruners import Fixed, Handover, JointDSP, Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.runs.methods import annealing_of, countdown_of
 from headcount.tasks.base import Task
@@ -50,6 +50,8 @@ def signature(
             parts.append(f"relaxation:{pruner.settings.relaxation}")
     if (falls := countdown_of(pruner)) is not None:
         parts.append(f"countdown:{falls.start:g}>{falls.end:g}^{falls.power:g}")
+    if isinstance(pruner, Handover):
+        parts.append(f"operations:{pruner.operations}")
     annealing = annealing_of(pruner)
     if annealing is not None:
         parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")

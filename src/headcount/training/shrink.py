@@ -9,6 +9,7 @@ a run that dies after the cut resumes from a small checkpoint as from any other.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,21 @@ class ShrinkingTrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._given_optimizer = self.optimizer
-        self._to_cut: HeadMask | None = None
+        self._to_stay: Callable[[], HeadMask] | None = None
 
-    def cut_after_step(self, mask: HeadMask) -> None:
+    def cut_after_step(self, staying: Callable[[], HeadMask]) -> None:
         """Ask for a pause at the end of this step, in which all heads but these are cut."""
-        self._to_cut = mask
+        self._to_stay = staying
         self.control.should_training_stop = True
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train as `Trainer` does, with pauses to cut heads."""
         output: TrainOutput = super().train(resume_from_checkpoint, *args, **kwargs)
-        while self._to_cut is not None:
-            self.cut(self._to_cut)
-            self._to_cut = None
+        while self._to_stay is not None:
+            self.cut(self._to_stay())
+            self._to_stay = None
+            if self.state.global_step >= self.state.max_steps:
+                break
             self._save_checkpoint(self.accelerator.unwrap_model(self.model), trial=None)
             folder = Path(self._get_output_dir(trial=None)) / f"checkpoint-{self.state.global_step}"
             self.accelerator.wait_for_everyone()

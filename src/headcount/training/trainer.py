@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import TrainOutput
@@ -20,12 +21,14 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner, frozen
+from headcount.pruners.handover import Handover
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
 from headcount.training.distil import DistillingTrainer
 from headcount.training.history import SelectionHistory
+from headcount.training.sample import sampled
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
 from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
 from headcount.training.shrink import ShrinkingTrainer, refuse_uncuttable, worth_cutting
@@ -116,14 +119,25 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
 
     def consider_cutting(self) -> None:
         """Pause after this step if enough heads are known to be out."""
-        lasting = self.pruner.lasting(self.state.global_step, self.state.max_steps)
-        if lasting is None or self.state.global_step >= self.state.max_steps:
+        done, total = self.state.global_step, self.state.max_steps
+        if isinstance(self.pruner, Handover) and self.pruner.is_due(done, total):
+            self.cut_after_step(partial(self._operate, self.pruner))
+            return
+        lasting = self.pruner.lasting(done, total)
+        if lasting is None or done >= total:
             return
         final = len(self.pruner.counts) == 1 and lasting == self.pruner.mask()
         # Known, not looked for: this is asked after every step.
         here = len(self.pruner.bound() if self.pruner.present is None else self.pruner.present)
         if worth_cutting(here, lasting, final):
-            self.cut_after_step(lasting)
+            self.cut_after_step(lambda: lasting)
+
+    def _operate(self, pruner: Handover) -> HeadMask:
+        self._gates.close()
+        batches = sampled(self, pruner.sample)
+        mask = pruner.operate(self._plain(), batches, self.state.global_step, self.state.max_steps)
+        # Rounding may differ from one device to another, and the heads that stay must not.
+        return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
 
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
@@ -138,6 +152,9 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
         Of a model that FSDP shards it is a whole copy, gathered on every process at once.
         """
         self._gates.close()
+        if isinstance(self.pruner, Handover) and self.pruner.is_due(1, 1):
+            self.cut(self._operate(self.pruner))  # the training ended before it came to that
+            self._gates.close()
         if self._skeleton is not None:
             self.model = self.model_wrapped = gathered(self._skeleton, self.model_wrapped)
             # From here on the Trainer has a whole model to evaluate and to save.

@@ -1,0 +1,134 @@
+"""Handover: in the middle of a training, the heads that go hand over to those that stay.
+
+The model learns its task with all its heads. Then a few operations take the heads out whose part
+the others can play: each is the surgeon's ranking, its fit of the output weights, and the cut. The
+small model trains on. Nothing is chosen before the task is learned, and no head goes without what
+it knew being passed on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.base import Pruner
+from headcount.pruners.choice import choose
+from headcount.pruners.michel import Batch
+from headcount.pruners.schedule import Countdown
+from headcount.pruners.surgeon import rises
+from headcount.surgery.compensate import RIDGE, compensate
+
+OPERATING = Countdown(0.25, 0.5, 3.0)
+
+
+class Handover(Pruner):
+    """Cut the model down to K heads while it is fine-tuned, in a few operations.
+
+    A `PruningTrainer` operates by itself, on a sample of its training data. In a loop of your own,
+    call `operate` when `is_due` says so, and cut with `remove_heads`.
+
+    Args:
+        keep: K.
+        countdown: when the operations are, and how many heads each leaves.
+        operations: how many; they are equally far apart, and the last is at the countdown's end.
+        sample: examples of the training data that an operation looks at.
+        ridge: see `compensate`.
+        **scope: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "handover"
+    scores: Tensor
+    done: Tensor
+
+    def __init__(
+        self,
+        keep: int | float,
+        *,
+        countdown: Countdown = OPERATING,
+        operations: int = 1,
+        sample: int = 512,
+        ridge: float = RIDGE,
+        **scope: Any,
+    ) -> None:
+        super().__init__(keep, **scope)
+        for what, number in (("operations", operations), ("sample", sample)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise HeadcountError(
+                    f"{what} of {self.name} is {number!r}, expected a whole number; give 1 or more"
+                )
+        if not ridge > 0:
+            raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
+        self.countdown, self.operations = countdown, operations
+        self.sample, self.ridge = sample, ridge
+
+    def prepare(self, number: int) -> None:
+        """No head was scored yet, and no operation was done."""
+        self.register_buffer("scores", torch.zeros(number, dtype=torch.float64))
+        self.register_buffer("done", torch.zeros((), dtype=torch.int64))
+
+    def is_due(self, step: int, total_steps: int) -> bool:
+        """Whether the time of an operation has come that was not done."""
+        return self._reached(step, total_steps) > int(self.done)
+
+    def _reached(self, step: int, total_steps: int) -> int:
+        """How many operations are to be done by then; none before the first step."""
+        choosing = self.choosing_steps(total_steps)
+        shares = [self._share(number) for number in range(1, self.operations + 1)]
+        return sum(step >= max(1, math.floor(share * choosing)) for share in shares)
+
+    def _share(self, number: int) -> float:
+        start, end = self.countdown.start, self.countdown.end
+        return start + (end - start) * number / self.operations
+
+    def operate(
+        self, model: nn.Module, batches: Sequence[Batch], step: int, total_steps: int
+    ) -> HeadMask:
+        """Choose the heads that stay after this operation, and fit the model to do with them.
+
+        Args:
+            model: in training, with the heads that are left; its output weights are changed.
+            batches: what the model takes, labels included.
+            step: optimizer steps done.
+            total_steps: of the whole training.
+
+        Returns:
+            The heads to cut the model down to.
+        """
+        self.bind(find_heads(model))
+        heads, number = self.bound(), self._reached(step, total_steps)
+        count = self.count
+        if number < self.operations:
+            share = self._share(number)
+            count = self.countdown.count_at(share, len(self.places), self.count)
+        found = rises(model, self.scope, batches, self.ridge)
+        place = {heads.indices[p]: order for order, p in enumerate(self.places)}
+        for index, score in found.items():
+            self.scores[place[index]] = score
+        worth = torch.full((len(heads),), -math.inf, dtype=torch.float64)
+        here = torch.tensor([heads.indices[p] in found for p in self.places])
+        worth[self.places] = torch.where(here, self.scores.cpu(), -math.inf)
+        mask = choose(heads, self.scope, worth, min(count, int(here.sum())))
+        if len(mask) < len(find_heads(model)):
+            compensate(model, mask, batches, self.ridge)
+        self.done.fill_(number)
+        return mask
+
+    def gates(self) -> Tensor:
+        """All open: a head is there, or it was cut."""
+        return torch.ones(len(self.places))
+
+    def importance(self) -> Tensor:
+        """What the last operation that had a head found out about it."""
+        return self.scores
+
+    @property
+    def cuts_while_training(self) -> bool:
+        """That is what it does."""
+        return True

@@ -1,0 +1,124 @@
+"""Heads hand over in the middle of the training: exactly K at its end, whenever that is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import TrainerCallback, TrainerControl
+
+from headcount import Countdown, Handover, HeadcountError, HeadMask, find_heads
+from tests.training.test_shrink import Sizes
+from tests.training.test_trainer import (
+    KEEP,
+    STEPS,
+    assert_same,
+    bert,
+    examples,
+    logits,
+    make_trainer,
+    state,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
+
+
+def twice() -> Handover:
+    return Handover(KEEP, countdown=Countdown(0.0, 0.6, 1.0), operations=2)
+
+
+def test_heads_go_in_operations_and_k_are_left(tmp_path: Path) -> None:
+    sizes = Sizes()
+    trainer = make_trainer(tmp_path, twice(), callbacks=[sizes])
+    trainer.train()
+    # From 8 heads half of the way to 3 after 30 % of the steps, and the rest after 60 %.
+    assert sizes.seen == [8, 5, 5, 3, 3, 3] and STEPS == 6
+    assert trainer.mask() == HeadMask.all(find_heads(trainer.model))
+    assert len(trainer.mask()) == KEEP
+    small = logits(trainer.model)
+    assert torch.equal(logits(trainer.pruned_model()), small)
+
+
+def test_what_goes_is_passed_on(tmp_path: Path) -> None:
+    """Right after an operation the model is closer to what it was than it would be cut plainly."""
+    batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
+    model, plain = bert(), bert()
+    before = logits(model)
+    pruner = Handover(5)
+    mask = pruner.operate(model, [batch], 1, 1)
+    trainer = make_trainer(tmp_path, Handover(5), model=model)
+    with torch.no_grad():
+        trainer.cut(mask)
+    fitted = (logits(model) - before).square().mean()
+    cutter = make_trainer(tmp_path, Handover(5), model=plain)
+    cutter.cut(mask)
+    assert fitted < 0.5 * (logits(plain) - before).square().mean()
+
+
+def test_handover_resumes_exactly(tmp_path: Path) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1}
+    straight = make_trainer(tmp_path / "a", twice(), **options)
+    straight.train()
+    for step in range(1, STEPS):
+        begun, checkpoint = tmp_path / f"from-{step}", f"checkpoint-{step}"
+        shutil.copytree(tmp_path / "a" / checkpoint, begun / checkpoint)
+        resumed = make_trainer(begun, twice(), **options)
+        resumed.train(resume_from_checkpoint=str(begun / checkpoint))
+        assert_same(state(straight), state(resumed))
+        assert resumed.history == straight.history
+
+
+class Stop(TrainerCallback):
+    """Ends a training after its first step, as one that stops early does."""
+
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **kwargs: Any) -> None:
+        control.should_training_stop = True
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_training_that_ends_too_early_leaves_k_scored_heads(
+    tmp_path: Path, stopped: bool
+) -> None:
+    pruner = Handover(KEEP, countdown=Countdown(0.0, 1.0), operations=3)
+    changes: dict[str, Any] = {"callbacks": [Stop()]} if stopped else {"max_steps": 1}
+    trainer = make_trainer(tmp_path, pruner, **changes)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert len(find_heads(trainer.pruned_model())) == len(trainer.mask()) == KEEP
+    assert set(trainer.mask().indices) == set(pruner.scores.topk(KEEP).indices.tolist())
+    assert (pruner.scores > 0).all()
+
+
+def test_all_heads_may_stay(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, Handover(8))
+    trainer.train()
+    assert len(find_heads(trainer.pruned_model())) == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"operations": 0}, "operations of handover is 0, expected a whole number"),
+        ({"sample": 0.5}, "sample of handover is 0.5, expected a whole number"),
+        ({"ridge": 0.0}, "the ridge is 0.0, expected a number above 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(HeadcountError, match=said):
+        Handover(KEEP, **given)
+
+
+class Endless(torch.utils.data.IterableDataset[dict[str, Any]]):
+    def __iter__(self) -> Any:
+        while True:
+            yield from examples()
+
+
+def test_data_without_a_length_cannot_be_sampled(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, Handover(KEEP))
+    trainer.train_dataset = Endless()
+    with pytest.raises(HeadcountError, match="a Endless has no known length"):
+        trainer.train()
