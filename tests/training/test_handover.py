@@ -11,6 +11,8 @@ import torch
 from transformers import TrainerCallback, TrainerControl
 
 from headcount import Countdown, Handover, HeadcountError, HeadMask, find_heads
+from headcount.training import Distillation
+from headcount.training.saved import TEACHER
 from tests.training.test_shrink import Sizes
 from tests.training.test_trainer import (
     KEEP,
@@ -120,5 +122,27 @@ class Endless(torch.utils.data.IterableDataset[dict[str, Any]]):
 def test_data_without_a_length_cannot_be_sampled(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, Handover(KEEP))
     trainer.train_dataset = Endless()
-    with pytest.raises(HeadcountError, match="a Endless has no known length"):
+    with pytest.raises(HeadcountError, match="this Endless has no known length"):
         trainer.train()
+
+
+def test_the_model_before_the_cut_teaches_what_is_left(tmp_path: Path) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1, "distillation": Distillation(0.7)}
+    taught = make_trainer(tmp_path / "a", twice(), **options)
+    taught.train()
+    teacher = taught.teacher
+    assert teacher is not None and len(find_heads(teacher)) == 8
+    alone = make_trainer(tmp_path / "b", twice())
+    alone.train()
+    assert (logits(taught.model) - logits(alone.model)).abs().max() > 1e-4
+    for step in range(1, STEPS):  # before, between and after the operations
+        begun, checkpoint = tmp_path / f"from-{step}", f"checkpoint-{step}"
+        shutil.copytree(tmp_path / "a" / checkpoint, begun / checkpoint)
+        shutil.copy(tmp_path / "a" / TEACHER, begun)
+        resumed = make_trainer(begun, twice(), **options)
+        resumed.train(resume_from_checkpoint=str(begun / checkpoint))
+        assert_same(state(taught), state(resumed))
+    (begun / TEACHER).unlink()
+    with pytest.raises(HeadcountError, match=f"has no {TEACHER}"):
+        lost = make_trainer(begun, twice(), **options)
+        lost.train(resume_from_checkpoint=str(begun / checkpoint))

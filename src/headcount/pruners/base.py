@@ -47,6 +47,8 @@ class Pruner(nn.Module):
 
     name: ClassVar[str]
     takes_many: ClassVar[bool] = False  # several K at once
+    # What is left of a model learns from the model as it was, if a `distillation` is asked for.
+    teaches_itself: ClassVar[bool] = False
 
     def __init__(
         self,

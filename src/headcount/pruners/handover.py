@@ -44,6 +44,7 @@ class Handover(Pruner):
     """
 
     name: ClassVar[str] = "handover"
+    teaches_itself: ClassVar[bool] = True
     scores: Tensor
     done: Tensor
 

@@ -102,7 +102,7 @@ class PruningRun:
         trained = self.task.is_trained(model)
         whole = isinstance(self.pruner, Unpruned) and self.base is not None
         after = self.method.post_hoc or self.settings.training.warm_start or whole
-        taught = self._distillation() is not None
+        taught = self._distillation() is not None and not self.pruner.teaches_itself
         if (after or taught) and not trained and self.base is None:
             raise HeadcountError(
                 f"{self._what()} needs a model that is fine-tuned for {self.task.name}, but "
@@ -247,7 +247,7 @@ class PruningRun:
 
     def _teacher(self, model: PreTrainedModel) -> PreTrainedModel | None:
         """The fine-tuned model with all its heads, if it is to be learned from."""
-        if self._distillation() is None:
+        if self._distillation() is None or self.pruner.teaches_itself:
             return None
         return copy.deepcopy(model) if self.base is None else self._load(str(self.base))
 

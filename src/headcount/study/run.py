@@ -220,7 +220,8 @@ def _ranked(
 def _starts_from_base(settings: RunSettings) -> bool:
     method = find_method(settings.method)
     training = settings.training
-    asked = training.warm_start or training.distil is not None
+    taught = training.distil is not None and not method.pruner.teaches_itself
+    asked = training.warm_start or taught
     return asked or method.post_hoc or method.name == "unpruned"
 
 

@@ -115,9 +115,13 @@ class DistillingTrainer(Trainer):
                 "or a copy of it"
             )
         self.distillation = distillation or Distillation()
-        self.teacher = None if teacher is None else teacher.eval().to(self.args.device)
-        if self.teacher is not None:
-            self.teacher.requires_grad_(False)
+        self.teacher: PreTrainedModel | None = None
+        if teacher is not None:
+            self.learn_from(teacher)
+
+    def learn_from(self, teacher: PreTrainedModel) -> None:
+        """Have this teacher from now on."""
+        self.teacher = teacher.eval().to(self.args.device).requires_grad_(False)  # type: ignore[arg-type]
 
     def compute_loss(
         self,

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file, save_model
+from transformers import PreTrainedModel
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
@@ -15,6 +16,7 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.training.history import SelectionHistory, write_whole
 
 WEIGHTS, STATE, HISTORY = "pruner.safetensors", "pruner.json", "selection_history.json"
+TEACHER = "teacher.safetensors"  # of a model that teaches itself; beside the checkpoints
 OPTIMIZER = "pruner_optimizer.pt"  # of a sharded model; else it is in the Trainer's own file
 
 
@@ -35,6 +37,22 @@ def save_pruner(pruner: Pruner, history: SelectionHistory, heads: HeadMask, fold
     write_whole(folder / WEIGHTS, lambda path: save_file(weights, path))
     write_whole(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
     history.save(folder / HISTORY)
+
+
+def save_teacher(teacher: PreTrainedModel, folder: Path) -> None:
+    """Write the weights of a model that was copied in the middle of its training."""
+    write_whole(folder / TEACHER, lambda path: save_model(teacher, str(path)))
+
+
+def load_teacher(teacher: PreTrainedModel, folder: Path) -> None:
+    """Read what `save_teacher` wrote into a model of the same kind."""
+    try:
+        load_model(teacher, folder / TEACHER)
+    except OSError as error:
+        raise HeadcountError(
+            f"{folder} has no {TEACHER}, so the training cannot go on as it began; give the "
+            "folder of the training, or begin anew"
+        ) from error
 
 
 def saved_heads(folder: Path) -> HeadMask | None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import TrainOutput
@@ -26,16 +25,15 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
-from headcount.training.distil import DistillingTrainer
 from headcount.training.history import SelectionHistory
-from headcount.training.sample import sampled
+from headcount.training.operate import OperatingTrainer
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
 from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
-from headcount.training.shrink import ShrinkingTrainer, refuse_uncuttable, worth_cutting
+from headcount.training.shrink import refuse_uncuttable, worth_cutting
 from headcount.training.step import PrunerStep, ignores_item_count
 
 
-class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
+class PruningTrainer(OperatingTrainer, ShardedTrainer):
     """A `Trainer` that chooses K heads of the model while it trains it.
 
         trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
@@ -56,9 +54,10 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
         pruner: how to choose; it is attached to the model, and the gates stay in place, until
             `pruned_model` is called. `PipelinedDSP` also freezes the model as long.
         **kwargs: see `Trainer`; and `teacher`, the fine-tuned model with all its heads, to learn
-            from it as a `distillation` says. An optimizer of your own gets the pruner's group
-            added; with a scheduler of your own, put `pruner.parameter_groups()` into the optimizer
-            first.
+            from it as a `distillation` says. With `Handover` and a `distillation` alone, it is the
+            model itself as it was before its first operation. An optimizer of your own gets the
+            pruner's group added; with a scheduler of your own, put `pruner.parameter_groups()` into
+            the optimizer first.
     """
 
     def __init__(self, *args: Any, pruner: Pruner, **kwargs: Any) -> None:
@@ -68,6 +67,9 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
             )
         super().__init__(*args, **kwargs)
         self.pruner = pruner
+        self.teaches_itself = (
+            pruner.teaches_itself and kwargs.get("distillation") is not None and not self.teacher
+        )
         self.history = SelectionHistory()
         self._gates = ExitStack()
         self._removed = self._loss_known = False
@@ -134,10 +136,7 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
 
     def _operate(self, pruner: Handover) -> HeadMask:
         self._gates.close()
-        batches = sampled(self, pruner.sample)
-        mask = pruner.operate(self._plain(), batches, self.state.global_step, self.state.max_steps)
-        # Rounding may differ from one device to another, and the heads that stay must not.
-        return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
+        return self.operate(pruner)
 
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
@@ -304,6 +303,8 @@ class PruningTrainer(ShrinkingTrainer, DistillingTrainer, ShardedTrainer):
         load_pruner(self.pruner, Path(resume_from_checkpoint))
         here = saved_heads(Path(resume_from_checkpoint))
         if here is not None and len(here) < len(find_heads(self._plain())):
+            self._gates.close()
+            self.remember_teacher()
             self.cut(here)
         super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
         self.history = SelectionHistory.load(Path(resume_from_checkpoint) / HISTORY)

@@ -1,0 +1,76 @@
+"""An operation in the middle of a training: a sample of the data, perhaps a teacher, the heads."""
+
+from __future__ import annotations
+
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from torch.utils.data import DataLoader, Subset
+from transformers import Trainer
+
+from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
+from headcount.pruners.handover import Handover
+from headcount.pruners.michel import Batch
+from headcount.training.distil import DistillingTrainer
+from headcount.training.saved import load_teacher, save_teacher
+from headcount.training.shrink import ShrinkingTrainer
+
+
+class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
+    """A `Trainer` that can let a pruner operate on its model.
+
+    Attributes:
+        teaches_itself: whether the model before its first operation teaches what is left of it.
+    """
+
+    teaches_itself = False
+
+    def operate(self, pruner: Handover) -> HeadMask:
+        """Have the pruner choose the heads that stay, and pass on what the others know."""
+        model = self.accelerator.unwrap_model(self.model)
+        if self.teaches_itself and self.teacher is None:
+            self.learn_from(copy.deepcopy(model))
+            if self.args.should_save:
+                save_teacher(model, self._folder())
+        batches = sampled(self, pruner.sample)
+        mask = pruner.operate(model, batches, self.state.global_step, self.state.max_steps)
+        # Rounding may differ from one device to another, and the heads that stay must not.
+        return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
+
+    def remember_teacher(self) -> None:
+        """Have the teacher again that an operation before this training was resumed left."""
+        if self.teaches_itself and self.teacher is None:
+            teacher = copy.deepcopy(self.accelerator.unwrap_model(self.model))
+            load_teacher(teacher, self._folder())
+            self.learn_from(teacher)
+
+    def _folder(self) -> Path:
+        return Path(self._get_output_dir(trial=None))
+
+
+def sampled(trainer: Trainer, number: int) -> list[Batch]:
+    """Batches of so many training examples, or of all if they are fewer; the seed draws them.
+
+    Every process gets the same ones, wherever in the training it is.
+    """
+    data: Any = trainer.train_dataset
+    if not hasattr(data, "__len__"):
+        raise HeadcountError(
+            f"a sample of the training data is needed, but this {type(data).__name__} has no known "
+            "length; give a data set that has one"
+        )
+    drawn = random.Random(trainer.args.seed).sample(range(len(data)), min(number, len(data)))
+    collate: Any = trainer.data_collator
+    if isinstance(data, Dataset):
+        data = trainer._remove_unused_columns(data, "sample")
+    else:
+        collate = trainer._get_collator_with_removed_columns(collate, "sample")
+    loader = DataLoader(
+        Subset(data, sorted(drawn)), trainer.args.eval_batch_size, collate_fn=collate
+    )
+    return [dict(trainer._prepare_inputs(batch)) for batch in loader]
