@@ -191,6 +191,29 @@ def test_michel_has_other_granularities(granularity: Any) -> None:
     assert bool((found >= exact - 1e-9).all() if granularity == "token" else (found <= exact).all())
 
 
+# The towers of one are called in another order than it has them; layers of the other share a block.
+@pytest.mark.parametrize("family", ["clip", "albert"])
+def test_michel_gives_every_head_its_own_gradient(family: str) -> None:
+    model, inputs = build(family), family_named(family).inputs()
+    asked = {"return_loss": True} if family == "clip" else {"labels": inputs["input_ids"]}
+    heads = hc.find_heads(model)
+    gates = torch.ones(len(heads), requires_grad=True)
+    with hc.masked(model, gates):
+        (felt,) = torch.autograd.grad(model(**inputs, **asked).loss, gates)
+    everything = HeadMask.all(heads)
+    found = importance(model, heads, everything, [{**inputs, **asked}], "batch", normalise=False)
+    assert torch.allclose(found, felt.abs().double(), atol=1e-7)
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"step": 0}, "step of michel is 0, expected a number of heads"),
+    ({"granularity": "sentence"}, "there is no granularity 'sentence'; choose one of example, tok"),
+])  # fmt: skip
+def test_michel_refuses_what_it_cannot_do(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(hc.HeadcountError, match=said):
+        Michel(5, **wrong)
+
+
 @pytest.mark.parametrize("step", [None, 1, 4, 0.25])
 def test_michel_keeps_exactly_k_in_any_steps(step: Any) -> None:
     model, batch = labelled()

@@ -6,9 +6,9 @@ respect to its gate (eq. 21 of the DSP paper), found in one backward pass per ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from headcount.pruners.scored import Scored
 
 Granularity = Literal["example", "token", "batch"]
 Batch = Mapping[str, Any]
+Called = list[tuple[str, Tensor]]  # name of a block, and the gates of one call
 
 
 class Michel(Scored):
@@ -54,6 +55,16 @@ class Michel(Scored):
         **scope: Any,
     ) -> None:
         super().__init__(keep, **scope)
+        if step is not None and not step > 0:
+            raise HeadcountError(
+                f"step of {self.name} is {step}, expected a number of heads from 1 or a share of "
+                "them; leave it out to remove all at once"
+            )
+        if granularity not in get_args(Granularity):
+            raise HeadcountError(
+                f"there is no granularity {granularity!r}; choose one of "
+                f"{', '.join(get_args(Granularity))}"
+            )
         self.step, self.normalise, self.granularity = step, normalise, granularity
 
     def fit(
@@ -116,13 +127,17 @@ def importance(
     examples = 0
     with evaluating(model), frozen(model, ["*"]):
         for batch in batches:
-            with _leaf_gates(model, heads, mask) as leaves:
+            with _leaf_gates(model, heads, mask) as called:
                 loss = loss_of(model, batch)
-                gradients = torch.autograd.grad(loss, leaves)
+                leaves = [leaf for _, leaf in called]
+                felt = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
             size = batch_size(batch)
-            parts = [_reduced(g.double(), size, granularity) for g in gradients]
+            rows: dict[str, list[Tensor]] = {block.name: [] for block in heads.blocks}
+            for (name, _), gradient in zip(called, felt, strict=True):
+                rows[name].append(_rows(gradient.double().cpu(), size, granularity))
             # The loss is a mean over the examples; the gradient of one example's is `size` times.
-            total += torch.cat(parts).cpu() * size
+            parts = [_absolute(rows[b.name], b.num_heads, granularity) for b in heads.blocks]
+            total += torch.cat(parts) * size
             examples += size
     if not examples:
         raise HeadcountError("there is no data to score the heads on; give at least one batch")
@@ -145,38 +160,52 @@ def batch_size(batch: Batch) -> int:
     return next(value.shape[0] for value in batch.values() if isinstance(value, Tensor))
 
 
-def _reduced(gradient: Tensor, size: int, granularity: Granularity) -> Tensor:
-    """Absolute gradients per head, summed: |·| per token, per example or of the whole batch."""
+def _rows(gradient: Tensor, size: int, granularity: Granularity) -> Tensor:
+    """The gradient of a call per head and token, per head and example, or per head."""
     rows = gradient.flatten(0, -2)
     if granularity == "example":
         rows = rows.unflatten(0, (size, -1)).sum(1)
     elif granularity == "batch":
         rows = rows.sum(0, keepdim=True)
+    return rows
+
+
+def _absolute(calls: Sequence[Tensor], heads: int, granularity: Granularity) -> Tensor:
+    """Absolute gradients per head, summed, of a block that was called never, once or more often.
+
+    Layers may share a block (ALBERT), and its gates then are the same ones in all of them.
+    """
+    if not calls:
+        return torch.zeros(heads, dtype=torch.float64)
+    rows = torch.cat(list(calls)) if granularity == "token" else torch.stack(list(calls)).sum(0)
     return rows.abs().sum(0)
 
 
 @contextmanager
-def _leaf_gates(model: nn.Module, heads: HeadMap, mask: HeadMask) -> Iterator[list[Tensor]]:
-    """Gates that are leaves of the graph, one per head at every place of the block's output."""
-    leaves: list[Tensor] = []
+def _leaf_gates(model: nn.Module, heads: HeadMap, mask: HeadMask) -> Iterator[Called]:
+    """Gates that are leaves of the graph, one per head at every place of the block's output.
+
+    They come as blocks are called, which need not be the order in which the model has them.
+    """
+    called: Called = []
     with ExitStack() as hooks:
         for block in heads.blocks:
             if block.num_heads:
                 values = torch.tensor([float(index in mask.kept) for index in block.indices])
                 projection = model.get_submodule(block.path).get_submodule(block.anatomy.output)
-                hook = _LeafGate(values, block, leaves)
+                hook = _LeafGate(values, block, called)
                 hooks.enter_context(projection.register_forward_pre_hook(hook))
-        yield leaves
+        yield called
 
 
 class _LeafGate:
-    def __init__(self, values: Tensor, block: AttentionBlock, leaves: list[Tensor]) -> None:
-        self.values, self.block, self.leaves = values, block, leaves
+    def __init__(self, values: Tensor, block: AttentionBlock, called: Called) -> None:
+        self.values, self.block, self.called = values, block, called
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         combined = args[0]
         shape = (*combined.shape[:-1], self.block.num_heads)
         leaf = self.values.to(combined).expand(shape).clone().requires_grad_()
-        self.leaves.append(leaf)
+        self.called.append((self.block.name, leaf))
         by_head = combined.unflatten(-1, (self.block.num_heads, self.block.head_size))
         return ((by_head * leaf.unsqueeze(-1)).flatten(-2), *args[1:])

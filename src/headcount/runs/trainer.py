@@ -29,6 +29,7 @@ from headcount.runs.buckets import LengthBuckets
 from headcount.runs.progress import Progress, TrainerProgress
 from headcount.runs.settings import TrainingSettings
 from headcount.tasks.base import Processor, Task
+from headcount.training.averaging import AveragingTrainer
 from headcount.training.trainer import PruningTrainer, Seq2SeqPruningTrainer
 
 SAVES = 0.2  # of the training lies between two checkpoints: what a kill may cost
@@ -122,7 +123,7 @@ def make_trainer(
     return trainer
 
 
-class _Bucketed(Trainer):
+class _Bucketed(AveragingTrainer):
     """Trains on batches of examples that are about equally long."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:

@@ -121,7 +121,7 @@ class DistillingTrainer(Trainer):
 
     def learn_from(self, teacher: PreTrainedModel) -> None:
         """Have this teacher from now on."""
-        self.teacher = teacher.eval().to(self.args.device).requires_grad_(False)  # type: ignore[arg-type]
+        self.teacher = teacher.eval().to(self.args.device).requires_grad_(False)
 
     def compute_loss(
         self,

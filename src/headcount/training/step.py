@@ -8,8 +8,6 @@ the whole batch, and a penalty counts once, so 2 × 4 examples mean what 8 mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -76,15 +74,3 @@ class PrunerStep:
         gradients = torch.autograd.grad(stand_in, parameters, allow_unused=True)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = None if gradient is None else gradient * loss_scale
-
-
-def ignores_item_count(loss: Callable[[Tensor], Tensor], items: Tensor | int) -> bool:
-    """Whether a loss stays as it is when it is told that the step has twice as many items.
-
-    `Trainer` believes that every model with `**kwargs` divides its loss by the number of items in
-    the step, and then does not average over micro-batches itself. BERT's classifiers take the
-    number and ignore it, so their loss would grow with accumulation and with processes.
-    """
-    items = torch.as_tensor(items)
-    with torch.no_grad():
-        return bool(torch.equal(loss(items), loss(2 * items)))

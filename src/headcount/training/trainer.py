@@ -23,6 +23,7 @@ from headcount.pruners.base import Pruner, frozen
 from headcount.pruners.handover import Handover
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
+from headcount.training.averaging import AveragingTrainer
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory
@@ -30,10 +31,10 @@ from headcount.training.operate import OperatingTrainer
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
 from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
 from headcount.training.shrink import refuse_uncuttable, worth_cutting
-from headcount.training.step import PrunerStep, ignores_item_count
+from headcount.training.step import PrunerStep
 
 
-class PruningTrainer(OperatingTrainer, ShardedTrainer):
+class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
     """A `Trainer` that chooses K heads of the model while it trains it.
 
         trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
@@ -72,7 +73,7 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer):
         )
         self.history = SelectionHistory()
         self._gates = ExitStack()
-        self._removed = self._loss_known = False
+        self._removed = False
         self._skeleton = skeleton(self._plain()) if self.is_fsdp_enabled else None
         if pruner.cuts_while_training:
             refuse_uncuttable(self.args, self.is_fsdp_enabled or self.is_deepspeed_enabled)
@@ -206,8 +207,6 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer):
         **kwargs: Any,
     ) -> Tensor:
         """A micro-batch of a training step; the last one gives the pruner its gradients."""
-        if not self._loss_known and num_items_in_batch is not None:
-            self._learn_about_loss(model, inputs, num_items_in_batch)
         step = self.pruner_step
         if step is None:
             self.pruner.begin_step(self.state.global_step, self.state.max_steps)  # for the logs
@@ -219,24 +218,6 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer):
             scaler = self.accelerator.scaler
             step.finish(1.0 if scaler is None else scaler.get_scale())
         return loss
-
-    def _learn_about_loss(
-        self, model: nn.Module, inputs: dict[str, Any], items: Tensor | int
-    ) -> None:
-        """Let `Trainer` average over micro-batches if the model does not do it."""
-        self._loss_known = True
-        alone = self.args.gradient_accumulation_steps == 1 and self.args.world_size == 1
-        if alone or not self.model_accepts_loss_kwargs or self.compute_loss_func is not None:
-            return
-        model.eval()
-        ready = self._prepare_inputs(inputs)
-
-        def loss(items: Tensor) -> Tensor:
-            value: Tensor = self.compute_loss(model, dict(ready), num_items_in_batch=items)
-            return value
-
-        if ignores_item_count(loss, items):
-            self.model_accepts_loss_kwargs = False
 
     def prepare_update(self) -> None:
         """Right before the optimizer's step: clip the pruner's gradients, and set its rate."""
