@@ -14,7 +14,7 @@ from pathlib import Path
 from measuring.claims import Claim, read
 
 from headcount.bench.machine import this_machine
-from headcount.training.history import write_whole
+from headcount.whole import write_whole
 
 FOLDER = Path(__file__).parent
 APART = ("all", "families")  # this one, and one that has a page of its own

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from headcount.errors import HeadcountError
 from headcount.runs.recipe import Recipe, fill, read_yaml
@@ -122,7 +123,13 @@ def pairs(given: list[str] | None) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise HeadcountError(f"{text!r} is not a setting; expected name=value")
-        made[name.strip()] = read_yaml(value)
+        try:
+            made[name.strip()] = read_yaml(value)
+        except yaml.YAMLError:
+            raise HeadcountError(
+                f"the value of {name.strip()} is {value!r}, which YAML cannot read; put text with "
+                "signs between quotes, and close brackets"
+            ) from None
     return made
 
 

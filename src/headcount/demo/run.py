@@ -13,12 +13,13 @@ from headcount.demo.encoder import HEADS, NAME, encoder_folder
 from headcount.demo.figure import draw_demo
 from headcount.demo.inference import Forms, Pair, inference_split
 from headcount.errors import HeadcountError
+from headcount.folder import new_folder
 from headcount.heads.mask import HeadMask
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
-from headcount.training.history import write_whole
+from headcount.whole import write_whole
 
 METHODS = ("joint-dsp", "michel")
 TRAIN, EVALUATION = 7_200, 900
@@ -103,9 +104,9 @@ def run_demo(
     if not data.exists():
         progress.begin("writing inference pairs")
         train, evaluation = inference_split(TRAIN, EVALUATION, seed, PHENOMENA, FORMS)
-        data.mkdir()
-        _write(evaluation, data / "validation.tsv")
-        _write(train, data / "train.tsv")
+        with new_folder(data) as scratch:
+            _write(evaluation, scratch / "validation.tsv")
+            _write(train, scratch / "train.tsv")
     settings = RunSettings(
         model=str(encoder),
         task="classification",
@@ -153,7 +154,10 @@ def _open(folder: Path, settings: dict[str, int]) -> None:
                 f"{folder} exists already and is not of this demo; give another --output"
             )
         return
-    folder.mkdir(parents=True)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise HeadcountError(f"{folder} cannot be made: {error.strerror or error}") from error
     text = json.dumps(settings) + "\n"
     write_whole(mark, lambda path: path.write_text(text, encoding="utf-8"))
 

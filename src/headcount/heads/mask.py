@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
+from headcount.whole import write_whole
 
 _FORMAT = "headcount mask 1"
 
@@ -223,11 +223,7 @@ class HeadMask:
         """Write the mask as JSON; the file appears whole or not at all."""
         target = Path(path)
         text = _readable(self.to_dict())
-        with tempfile.NamedTemporaryFile(
-            "w", dir=target.parent, prefix=f".{target.name}.", delete=False, encoding="utf-8"
-        ) as file:
-            file.write(text)
-        os.replace(file.name, target)
+        write_whole(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> HeadMask:

@@ -34,7 +34,8 @@ class Pruner(nn.Module):
         mask = pruner.mask()
 
     Args:
-        keep: K, a count, or a fraction below 1, of the heads in the scope; for DSP also several.
+        keep: K, a count, or a fraction below 1, of the heads in the scope; for DSP also several;
+            None for pruners that find their own, and to rank all heads down to the last.
         kinds: decide about heads of these kinds only (`encoder`, `decoder`, `cross`).
         layers: decide about heads of these layers only.
         min_per_block: leave at least so many heads in each block.
@@ -52,7 +53,7 @@ class Pruner(nn.Module):
 
     def __init__(
         self,
-        keep: Keep,
+        keep: Keep | None,
         *,
         kinds: Sequence[str] | None = None,
         layers: Sequence[int] | None = None,
@@ -72,7 +73,7 @@ class Pruner(nn.Module):
                 f"{self.name} chooses for one K, got {keep}; give one number, or use JointDSP or "
                 "PipelinedDSP, which learn for several at once"
             )
-        self.keep: Keep = tuple(keep) if isinstance(keep, Collection) else keep
+        self.keep: Keep | None = tuple(keep) if isinstance(keep, Collection) else keep
         self.freeze, self.seed, self.commit_at = tuple(freeze), seed, commit_at
         self.present: HeadMask | None = None  # heads that were not cut while training; None for all
         self.committed: HeadMask | None = None  # the choice, once it is final
@@ -91,7 +92,8 @@ class Pruner(nn.Module):
             )
         if self.heads is None:
             self.heads = heads
-            self.count = self.scope.counts(heads, self.keep)[-1]
+            keep = self.scope.least(heads) if self.keep is None else self.keep
+            self.count = self.scope.counts(heads, keep)[-1]
             self.places = self.scope.positions(heads)
             self.prepare(len(self.places))
 

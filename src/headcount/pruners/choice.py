@@ -61,13 +61,17 @@ class Scope:
         """K as a number of heads of the scope."""
         blocks = self.blocks(heads)
         count = count_to_keep(keep, sum(block.num_heads for block in blocks))
-        least = sum(min(self.min_per_block, block.num_heads) for block in blocks)
-        if count < least:
+        if self.min_per_block and count < (least := self.least(heads)):
             raise HeadcountError(
                 f"cannot keep {count} heads with at least {self.min_per_block} in each of "
                 f"{len(blocks)} blocks, which needs {least}; keep more or lower the minimum"
             )
         return count
+
+    def least(self, heads: HeadMap) -> int:
+        """As few heads as can be kept: those that every block keeps, or one."""
+        blocks = self.blocks(heads)
+        return max(sum(min(self.min_per_block, block.num_heads) for block in blocks), 1)
 
     def counts(self, heads: HeadMap, keep: Keep) -> tuple[int, ...]:
         """Every K as a number of heads of the scope, once each, the largest first."""
@@ -102,7 +106,7 @@ def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadM
     inside = scope.positions(heads)
     ranked = sorted(inside, key=lambda place: (-scores[place], place))
     chosen = set(_guaranteed(heads, scope, ranked))
-    chosen.update([place for place in ranked if place not in chosen][: keep - len(chosen)])
+    chosen.update([place for place in ranked if place not in chosen][: max(keep - len(chosen), 0)])
     outside = set(range(len(heads))) - set(inside)
     return HeadMask.from_indices(heads, (heads.indices[place] for place in chosen | outside))
 

@@ -71,6 +71,17 @@ class DSPSettings:
         if self.relaxation not in get_args(Relaxation):
             able = " or ".join(get_args(Relaxation))
             raise HeadcountError(f"there is no relaxation {self.relaxation!r}; choose {able}")
+        if self.scale is not None and not (
+            isinstance(self.scale, tuple) and len(self.scale) == 2 and min(self.scale) > 0
+        ):
+            raise HeadcountError(
+                f"scale is {self.scale!r}, expected two numbers above 0, the first and the last; "
+                "give them, or none to leave w as it is"
+            )
+        if isinstance(self.clip, str) and self.clip != "with-model":
+            raise HeadcountError(
+                f"clip is {self.clip!r}, expected a number, with-model or none; give one of them"
+            )
 
 
 # The papers' settings, which were tuned for about 37,000 and 66,000 steps (Table 2 and the code).
@@ -216,6 +227,7 @@ class JointDSP(Pruner):
     @property
     def counts(self) -> tuple[int, ...]:
         """Every K that is trained for, the largest first."""
+        assert self.keep is not None
         return self.scope.counts(self.bound(), self.keep)
 
     def masks(self) -> dict[int, HeadMask]:

@@ -58,7 +58,7 @@ class Fixed(Pruner):
                 "pruned model"
             )
         # A choice that never changes is final before the training begins.
-        super().__init__(1 if keep is None else keep, **{"commit_at": 0.0, **scope})
+        super().__init__(keep, **{"commit_at": 0.0, **scope})
         self.told = keep is not None
         self.like = like if isinstance(like, HeadMask | None) else _mask_of(Path(like))
 
@@ -104,7 +104,7 @@ class Unpruned(Pruner):
     name: ClassVar[str] = "unpruned"
 
     def __init__(self, **scope: Any) -> None:
-        super().__init__(keep=1, **scope)
+        super().__init__(None, **scope)
 
     def prepare(self, number: int) -> None:
         """Keep them all."""

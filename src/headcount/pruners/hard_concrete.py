@@ -69,7 +69,7 @@ class HardConcrete(Pruner):
     ) -> None:
         if steer and keep is None:
             raise HeadcountError("there is nothing to steer for without a keep; give K")
-        super().__init__(1 if keep is None else keep, **scope)
+        super().__init__(keep, **scope)
         self.open_count = keep is None
         given = penalty_weight is not None
         self.steer = steer if steer is not None else not (given or self.open_count)
@@ -92,18 +92,21 @@ class HardConcrete(Pruner):
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Draw this step's noise, bound log α, and steer λ towards the wanted count."""
+        if self.committed is not None:
+            return
+        choosing = max(self.choosing_steps(total_steps), 1)
         # The difference of two Gumbel variables is logistic: log u − log(1 − u) of eq. 22.
         size = len(self.log_alpha)
         self.noise = gumbel_noise(size, self.seed, 2 * step) - gumbel_noise(
             size, self.seed, 2 * step + 1
         )
         if self.balance:
-            bound = NARROW + (WIDE - NARROW) * step / total_steps
+            bound = NARROW + (WIDE - NARROW) * step / choosing
             self.log_alpha.data.clamp_(-bound, bound)
         if self.steer:
-            self.wanted = wanted_count(step / total_steps, self.first, self.count)
+            self.wanted = wanted_count(step / choosing, self.first, self.count)
             excess = float(self.expected_count().detach()) - self.wanted
-            self.penalty_weight += STEERING / total_steps * excess
+            self.penalty_weight += STEERING / choosing * excess
 
     def gates(self) -> Tensor:
         """Eq. 22: a stretched and clipped concrete sample per head."""

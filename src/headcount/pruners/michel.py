@@ -33,7 +33,7 @@ class Michel(Scored):
     It learns nothing while training: call `fit` with data before `mask`.
 
     Args:
-        keep: K.
+        keep: K; None ranks all heads down to the last.
         step: heads to remove at a time, with new scores after each removal; None scores once and
             removes all at once. A fraction below 1 is a share of the heads in the scope.
         normalise: divide the scores of each block by their ℓ2 norm, as the paper does.
@@ -47,7 +47,7 @@ class Michel(Scored):
 
     def __init__(
         self,
-        keep: int | float,
+        keep: int | float | None,
         *,
         step: int | float | None = None,
         normalise: bool = True,

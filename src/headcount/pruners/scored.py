@@ -15,13 +15,13 @@ class Scored(Pruner):
     """A pruner that learns nothing while training; call its `fit` before `mask`.
 
     Args:
-        keep: K.
+        keep: K; None ranks all heads down to the last.
         **scope: see `Pruner`.
     """
 
     asks_for: ClassVar[str]  # what its `fit` takes
 
-    def __init__(self, keep: Keep, **scope: Any) -> None:
+    def __init__(self, keep: Keep | None, **scope: Any) -> None:
         super().__init__(keep, **scope)
         self.scores: Tensor | None = None  # of each head in the scope
 

@@ -32,7 +32,7 @@ class Surgeon(Scored):
     mask before the cut, which changes the weights as the ranking expects.
 
     Args:
-        keep: K.
+        keep: K; None ranks all heads.
         ridge: see `compensate`.
         **scope: see `Pruner`.
     """
@@ -40,7 +40,7 @@ class Surgeon(Scored):
     name: ClassVar[str] = "surgeon"
     asks_for: ClassVar[str] = "model, batches"
 
-    def __init__(self, keep: int | float, *, ridge: float = RIDGE, **scope: Any) -> None:
+    def __init__(self, keep: int | float | None, *, ridge: float = RIDGE, **scope: Any) -> None:
         super().__init__(keep, **scope)
         if not ridge > 0:
             raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")

@@ -267,9 +267,8 @@ def _difference(score: Score, sides: list[list[Array]], references: Array, rows:
 
 
 def _bleu(metric: str, signature: str) -> BLEU:
+    lowercase = "case:lc" in signature
     if metric == "bleu_tokenised":
-        return BLEU(tokenize="none", force=True)
+        return BLEU(tokenize="none", lowercase=lowercase, force=True)
     tokenizer = re.search(r"tok:([\w-]+)", signature)
-    return BLEU(
-        tokenize=tokenizer[1] if tokenizer else None, lowercase="case:lc" in signature, force=True
-    )
+    return BLEU(tokenize=tokenizer[1] if tokenizer else None, lowercase=lowercase, force=True)

@@ -154,11 +154,18 @@ def _test(
     study: StudyData, comparison: Comparison, rows: pd.DataFrame, best: str, other: str
 ) -> Significance:
     runs: list[dict[int, Run]] = []
+    values: list[dict[int, float]] = []
     for method in (best, other):
         of_method = rows[(rows["method"] == method) & (rows["run"] != "")]
         pairs = zip(of_method["seed"], of_method["run"], strict=True)
         runs.append({int(seed): study.runs[name] for seed, name in pairs})
+        values.append(dict(zip(map(int, of_method["seed"]), of_method["value"], strict=True)))
     seeds = sorted(runs[0].keys() & runs[1].keys())
+    ahead = sum(values[1][seed] - values[0][seed] for seed in seeds)
+    if ahead * (1 if comparison.greater_is_better else -1) > 0:
+        raise HeadcountError(
+            f"on the seeds that both have it is ahead of {best}; run both with the same seeds"
+        )
     answers = [[of[seed].predictions(comparison.split) for seed in seeds] for of in runs]
     glue = GLUE.get(comparison.task)
     positive = glue.labels[glue.positive] if glue and glue.labels else None

@@ -24,7 +24,7 @@ from headcount.report.page.section import Picture, Section
 from headcount.report.study_data import Comparison, StudyData, read_study
 from headcount.report.table_text import to_frame, to_latex, to_markdown
 from headcount.report.tables import Table, build_table
-from headcount.training.history import write_whole
+from headcount.whole import write_whole
 
 FOLDER = "report"
 

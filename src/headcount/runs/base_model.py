@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from transformers import set_seed
 
 from headcount.errors import HeadcountError
 from headcount.folder import new_folder
+from headcount.runs.elapsed import earlier_seconds
 from headcount.runs.evaluate import evaluate
 from headcount.runs.progress import Progress
 from headcount.runs.settings import RunSettings
@@ -25,7 +27,7 @@ from headcount.runs.unfinished import (
 from headcount.tasks.base import Processor, Task
 from headcount.tasks.registry import make_task
 
-SETTINGS, SCORES = "base_settings.json", "base_metrics.json"
+SETTINGS, SCORES, SECONDS = "base_settings.json", "base_metrics.json", "base_seconds.json"
 Scores = dict[str, dict[str, float]]
 # Of the training: what has no part in the fine-tuning.
 LATER = (
@@ -89,12 +91,14 @@ def fine_tuned(
     set_seed(settings.seed)  # of a fresh output layer
     model = task.load_model(source, processor)
     data = task.train_data(processor)
+    started = time.perf_counter()
     arguments = training_arguments(
         settings.training, task, work, settings.training.epochs, settings.seed, len(data)
     )
     trainer = make_trainer(arguments, model, task, processor, progress, train=data)
     progress.begin("fine-tuning")
     train(trainer)
+    seconds = time.perf_counter() - started + earlier_seconds(work)
     results = evaluate(trainer, task, processor, sets, progress)
     scores = {split: result.metrics for split, result in results.items()}
     if state.is_main_process:
@@ -103,9 +107,16 @@ def fine_tuned(
             processor.save_pretrained(scratch)
             _write(scratch / SETTINGS, wanted)
             _write(scratch / SCORES, scores)
+            _write(scratch / SECONDS, seconds)
         discard(work)
     state.wait_for_everyone()
     return scores
+
+
+def seconds_of(folder: Path) -> float:
+    """How long it took to fine-tune a base model; 0 if another version did, which does not tell."""
+    file = folder / SECONDS
+    return float(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else 0.0
 
 
 def _kept(folder: Path, wanted: dict[str, Any]) -> Scores:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+from accelerate import PartialState
 from datasets import Dataset
 from torch import nn
 from torch.utils.data import DataLoader
@@ -109,8 +110,10 @@ def choose_by_scoring(
         if isinstance(pruner, Surgeon):
             pruner.fit(model, Told(batches, progress))
         else:
-            score = _metric(settings, model, task, processor, tune, folder)
-            good_enough = _good_enough(model, score, settings.settings.get(UNTIL))
+            good_enough = None
+            if (share := settings.settings.get(UNTIL)) is not None:
+                score = _metric(settings, model, task, processor, tune, folder)
+                good_enough = _good_enough(model, score, share)
             pruner.fit(model, Told(batches, progress), good_enough)
     elif isinstance(pruner, Ablation):
         progress.begin("leaving out each head", len(pruner.places) + 1)
@@ -146,7 +149,11 @@ def sampled_batches(
     task: Task,
     processor: Processor,
 ) -> list[Batch]:
-    """Batches of so many of the examples, or of all if they are fewer, longest first."""
+    """Batches of so many of the examples, or of all if they are fewer, longest first.
+
+    Where this process has a device of its own, the model goes there first.
+    """
+    nn.Module.to(model, PartialState().device)
     if wanted < len(data):
         drawn = random.Random(settings.seed).sample(range(len(data)), wanted)
         data = data.select(sorted(drawn))
@@ -186,10 +193,8 @@ def _metric(
 
 
 def _good_enough(
-    model: nn.Module, score: Callable[[], float], share: float | None
-) -> Callable[[HeadMask], bool] | None:
-    if share is None:
-        return None
+    model: nn.Module, score: Callable[[], float], share: float
+) -> Callable[[HeadMask], bool]:
     if not 0 < share <= 1:
         raise HeadcountError(f"until is {share}, expected a share of the metric, such as 0.9")
     whole = score()

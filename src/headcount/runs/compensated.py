@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 
-from accelerate import PartialState
-from torch import nn
 from transformers import PreTrainedModel
 
 from headcount.heads.mask import HeadMask
@@ -34,7 +32,6 @@ def compensated(
         processor: of the model.
     """
     changed = copy.deepcopy(model)
-    nn.Module.to(changed, PartialState().device)
     data = task.train_data(processor)
     batches = sampled_batches(settings, data, sample, changed, task, processor)
     compensate(changed, mask, batches)

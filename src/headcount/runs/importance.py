@@ -12,7 +12,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners import Pruner
 from headcount.pruners.scored import Scored
-from headcount.training.history import write_whole
+from headcount.whole import write_whole
 
 FILE = "importance.json"
 _FORMAT = "headcount importance 1"
@@ -35,8 +35,18 @@ def rank_by(pruner: Scored, scores: list[float]) -> None:
     )
 
 
-def save_importances(path: Path, method: str, mask: HeadMask, scores: list[float]) -> None:
-    """Write a JSON file with one entry per head, in the order of the forward pass."""
+def save_importances(
+    path: Path, method: str, mask: HeadMask, scores: list[float], seconds: float | None = None
+) -> None:
+    """Write a JSON file with one entry per head, in the order of the forward pass.
+
+    Args:
+        path: the file.
+        method: how they were found.
+        mask: the heads that are kept.
+        scores: by flat index; NaN for heads without one.
+        seconds: how long it took, for whoever takes the ranking from here.
+    """
     rows = [
         {
             "head": name,
@@ -47,8 +57,15 @@ def save_importances(path: Path, method: str, mask: HeadMask, scores: list[float
     ]
     text = ",\n    ".join(json.dumps(row) for row in rows)
     head = f'"format": "{_FORMAT}",\n  "method": "{method}"'
+    if seconds is not None:
+        head += f',\n  "seconds": {seconds:.1f}'
     whole = f'{{\n  {head},\n  "heads": [\n    {text}\n  ]\n}}\n'
     write_whole(path, lambda temporary: temporary.write_text(whole, encoding="utf-8"))
+
+
+def scoring_seconds(path: Path) -> float:
+    """How long it took to find the importances in a file; 0 if it does not tell."""
+    return float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0.0))
 
 
 def load_importances(path: Path) -> tuple[str, list[float]]:

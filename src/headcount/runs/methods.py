@@ -43,6 +43,10 @@ UNTIL, SAMPLE = "until", "sample"
 COMPENSATE, COMPENSATE_SAMPLE = "compensate", "compensate_sample"
 _EXAMPLES = 512
 _YES_OR_NO = (_ANNEALED, "balance", "clamp", "decay", "shed", "hard", "normalise")
+_NUMBERS = (
+    SAMPLE, UNTIL, "min_per_block", "commit_at", "step", "learning_rate", "lambda", "start",
+    "memory", "ridge", "start_temperature", "end_temperature", "cooldown", "spread",
+)  # fmt: skip
 _SCOPE = ("kinds", "layers", "min_per_block", "freeze", "commit_at")
 
 
@@ -114,6 +118,9 @@ class Method:
             self.refuse_many()
         self.compensation(settings)
         given = choosing(settings)
+        for name in _NUMBERS:
+            if not _is_number(given.get(name)):
+                raise HeadcountError(f"{name} of {self.name} is {given[name]!r}, expected a number")
         for name in _YES_OR_NO:
             if not isinstance(given.get(name, True), bool):
                 raise HeadcountError(
@@ -137,11 +144,12 @@ class Method:
             }
         if self.pruner in (Michel, Surgeon):
             given.pop(SAMPLE, None)
-        if self.pruner is Michel and given.pop(UNTIL, None) is not None and keep is None:
-            keep = 1
+        own_count = self.own_count
+        if self.pruner is Michel:
+            own_count = given.pop(UNTIL, None) is not None
         self._refuse_unknown(given)
         if self.pruner is not Unpruned:
-            if keep is None and not self.own_count:
+            if keep is None and not own_count:
                 raise HeadcountError(f"{self.name} needs to know how many heads to keep; give keep")
             for one in keep if isinstance(keep, Collection) else (keep,):
                 if one is not None and one <= 0:
@@ -169,6 +177,11 @@ class Method:
                 raise HeadcountError(
                     f"{self.name} has no setting {name}; it has {', '.join(sorted(known))}"
                 )
+
+
+def _is_number(value: Any) -> bool:
+    """Or nothing, which leaves a setting as it is."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _countdown(said: Any) -> Countdown | None:

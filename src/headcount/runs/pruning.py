@@ -20,11 +20,12 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners import Pruner, Unpruned
 from headcount.pruners.scored import Scored
-from headcount.runs.base_model import Scores, fine_tuned
+from headcount.runs.base_model import Scores, fine_tuned, seconds_of
 from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
 from headcount.runs.compensated import compensated
+from headcount.runs.elapsed import earlier_seconds
 from headcount.runs.evaluate import Evaluation, checked_difference, evaluate
-from headcount.runs.importance import load_importances, rank_by
+from headcount.runs.importance import load_importances, rank_by, scoring_seconds
 from headcount.runs.measure import measure
 from headcount.runs.methods import COMPENSATE, Method, find_method
 from headcount.runs.output import Outcome, write_outcome
@@ -39,8 +40,9 @@ from headcount.surgery.remove import remove_heads
 from headcount.tasks.base import Processor, Task
 from headcount.tasks.registry import make_task
 from headcount.training.distil import Distillation
-from headcount.training.history import SelectionHistory, write_whole
+from headcount.training.history import SelectionHistory
 from headcount.training.shrink import expand
+from headcount.whole import write_whole
 
 _K = TypeVar("_K", float | int, float | int | None)
 SECONDS = "seconds.json"  # of a training that is over, while its results are not all written
@@ -118,12 +120,14 @@ class PruningRun:
         if self.base is not None:
             with self._timed("base"):
                 before = self._base(sets, self.base)
+            if whole:
+                self.seconds["base"] = seconds_of(self.base)
             if after:
                 model = self._load(str(self.base))
         elif after:
             before = self._scores(self._evaluate(model, sets))
         born = len(find_heads(model))
-        with self._timed("pruning"):
+        with self._timed("pruning", self.work):
             history = self._choose(model, sets)
         if len(find_heads(model)) < born:
             model = self._whole(model, str(self.base) if after and self.base else self.source)
@@ -161,8 +165,9 @@ class PruningRun:
         if not isinstance(self.pruner, Unpruned):
             remove_heads(small, mask)
         if self._recovers:
-            with self._timed(RECOVERY):
-                common = (self.task, self.processor, self.work / f"{RECOVERY}-{len(mask)}")
+            folder = self.work / f"{RECOVERY}-{len(mask)}"
+            with self._timed(RECOVERY, folder):
+                common = (self.task, self.processor, folder)
                 recover(self.settings, small, *common, teacher, self.progress)
             model = self._whole(small, str(self.base or self.source))
         evaluations = self._evaluate(small, sets)
@@ -186,7 +191,8 @@ class PruningRun:
 
     def _distillation(self) -> Distillation | None:
         """What is learned from the unpruned model, if anything is trained after the base."""
-        trains = not self.method.post_hoc or self._recovers
+        given = isinstance(self.pruner, Unpruned) and self.base is not None
+        trains = not (self.method.post_hoc or given) or self._recovers
         return self.settings.training.distillation() if trains else None
 
     def _note_seconds(self) -> None:
@@ -217,10 +223,12 @@ class PruningRun:
         return model
 
     @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
+    def _timed(self, stage: str, training: Path | None = None) -> Iterator[None]:
+        """Note how long a stage takes, with what a training in it took before it was resumed."""
         started = time.perf_counter()
         yield
-        self.seconds[stage] = time.perf_counter() - started
+        earlier = 0.0 if training is None else earlier_seconds(training)
+        self.seconds[stage] = time.perf_counter() - started + earlier
 
     def _base(self, sets: dict[str, Dataset], folder: Path) -> Scores:
         return fine_tuned(
@@ -234,6 +242,7 @@ class PruningRun:
         if self.method.needs == "scoring":
             if self.ranking is not None and isinstance(self.pruner, Scored):
                 rank_by(self.pruner, load_importances(self.ranking)[1])
+                self.seconds["scoring"] = scoring_seconds(self.ranking)
                 return None
             first = next(iter(sets))
             choose_by_scoring(

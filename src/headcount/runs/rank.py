@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 
 from transformers import set_seed
@@ -17,7 +18,7 @@ from headcount.tasks.registry import make_task
 
 
 def rank_heads(settings: RunSettings, source: str, path: Path, progress: Progress) -> None:
-    """Write the importances that a method which scores finds on its way down to `keep` heads.
+    """Write the importances that a method which scores finds on its way down to the last head.
 
     Args:
         settings: of a run with such a method.
@@ -30,10 +31,13 @@ def rank_heads(settings: RunSettings, source: str, path: Path, progress: Progres
     processor = task.load_processor(source)
     set_seed(settings.seed)
     model = task.load_model(source, processor)
+    pruner.keep = None  # down to the last, for any K
     pruner.bind(find_heads(model))
     name, data = next(iter(task.evaluation_data(processor).items()))
+    started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         choose_by_scoring(
             settings, pruner, model, task, processor, {name: data}, Path(scratch), progress
         )
-    save_importances(path, settings.method, pruner.mask(), importances(pruner))
+    seconds = time.perf_counter() - started
+    save_importances(path, settings.method, pruner.mask(), importances(pruner), seconds)

@@ -11,6 +11,7 @@ from headcount.runs.progress import Progress
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import make_trainer, train, training_arguments
 from headcount.tasks.base import Processor, Task
+from headcount.training.trainer import PruningTrainer
 
 RECOVERY = "recovery"
 
@@ -46,3 +47,5 @@ def recover(
     )
     progress.begin("training after the cut")
     train(trainer)
+    assert isinstance(trainer, PruningTrainer)
+    trainer.detach()

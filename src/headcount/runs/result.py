@@ -17,7 +17,8 @@ _FORMAT = "headcount run 1"
 
 
 # Metrics that are not shares of one, and so are not shown in percent.
-_PLAIN = ("bleu", "chrf", "perplexity", "loss")
+_COUNTS = ("tokens",)
+_PLAIN = ("bleu", "chrf", "perplexity", "loss", *_COUNTS)
 
 
 def in_percent(metric: str) -> bool:
@@ -27,6 +28,8 @@ def in_percent(metric: str) -> bool:
 
 def shown(metric: str, value: float) -> str:
     """A value of a metric for a person."""
+    if metric in _COUNTS:
+        return f"{value:.0f}"
     return f"{100 * value:.1f} %" if in_percent(metric) else f"{value:.2f}"
 
 
@@ -65,7 +68,7 @@ class RunResult:
         examples_per_second: of both, in evaluation, measured side by side; None if not measured.
         generated_per_second: sentences, for tasks that generate.
         difference: the largest between the outputs of the masked model and of the cut one.
-        seconds: spent on each stage, since the run was last resumed.
+        seconds: spent on each stage.
         shared_by: how many results came from this one training; `seconds` has all of it.
     """
 
@@ -86,7 +89,7 @@ class RunResult:
 
     @property
     def cost(self) -> float:
-        """Seconds, of which results that share a training have equal parts: costs can be added."""
+        """Seconds, of which results that share a training have equal parts."""
         # Done for each number of heads alone.
         own = sum(self.seconds.get(stage, 0.0) for stage in (COMPENSATE, RECOVERY))
         return own + (sum(self.seconds.values()) - own) / self.shared_by

@@ -5,9 +5,22 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from transformers import SchedulerType
+
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.training.distil import Distillation
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+_SCHEDULERS = (None, *(kind.value for kind in SchedulerType))
+_COUNTS = (
+    "batch_size", "eval_batch_size", "accumulation", "max_steps", "limit_train", "limit_eval",
+    "max_length", "log_every", "evaluate_every",
+)  # fmt: skip
+_NUMBERS = {  # the least that each may be besides numbers above 0
+    "epochs": None, "pruning_epochs": None, "recovery_epochs": None, "learning_rate": None,
+    "warmup": 0, "weight_decay": 0, "max_grad_norm": 0, "label_smoothing": 0, "adam_beta2": None,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,16 +89,23 @@ class TrainingSettings:
     report_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.recovery_epochs is not None and not self.recovery_epochs > 0:
-            raise HeadcountError(
-                f"recovery_epochs is {self.recovery_epochs}, expected a number above 0; leave it "
-                "out to train no more after the cut"
-            )
-        if self.evaluate_every is not None and self.evaluate_every < 1:
-            raise HeadcountError(
-                f"evaluate_every is {self.evaluate_every}, expected a number of steps from 1; "
-                "leave it out to evaluate at the end alone"
-            )
+        for name in _COUNTS:
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (whole and value >= 1):
+                raise HeadcountError(f"{name} is {value!r}, expected a whole number from 1")
+        for name, least in _NUMBERS.items():
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and (value > 0 or value == least)):
+                said = "from 0" if least == 0 else "above 0"
+                raise HeadcountError(f"{name} is {value!r}, expected a number {said}")
+        for name, known in (("precision", PRECISIONS), ("scheduler", _SCHEDULERS)):
+            if getattr(self, name) not in known:
+                raise HeadcountError(
+                    f"there is no {name} {getattr(self, name)!r}; choose one of "
+                    f"{', '.join(one for one in known if one)}"
+                )
         self.distillation()
 
     def distillation(self) -> Distillation | None:
@@ -152,6 +172,12 @@ class RunSettings:
     settings: dict[str, Any] = field(default_factory=dict)
     trained_for: tuple[float | int, ...] | None = None
     variant: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.seed, int) and 0 <= self.seed < 2**32):
+            raise HeadcountError(
+                f"the seed is {self.seed!r}, expected a whole number; give one from 0 to 2**32 - 1"
+            )
 
     @property
     def name(self) -> str:

@@ -26,12 +26,14 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from headcount.errors import HeadcountError, Stopped
 from headcount.pruners import Pruner
 from headcount.runs.buckets import LengthBuckets
+from headcount.runs.elapsed import Elapsed
 from headcount.runs.progress import Progress, TrainerProgress
 from headcount.runs.settings import TrainingSettings
 from headcount.tasks.base import Processor, Task
 from headcount.training.averaging import AveragingTrainer
 from headcount.training.trainer import PruningTrainer, Seq2SeqPruningTrainer
 
+STATE = "trainer_state.json"
 SAVES = 0.2  # of the training lies between two checkpoints: what a kill may cost
 
 # Names of ours and of `TrainingArguments`, where the task may have a default of its own.
@@ -175,6 +177,10 @@ def train(trainer: Trainer) -> None:
     """
     folder = Path(str(trainer.args.output_dir))
     last = _last_checkpoint(folder)
+    trainer.add_callback(Elapsed(folder, resumed=last is not None))
+    if last is not None and _is_over(last):
+        _take_up(trainer, last)
+        return
     stop = _StopOnRequest()
     trainer.add_callback(stop)
     try:
@@ -193,8 +199,21 @@ def train(trainer: Trainer) -> None:
 
 def _last_checkpoint(folder: Path) -> Path | None:
     """The last one that is complete: a trainer writes its state after all else."""
-    found = [path.parent for path in folder.glob("checkpoint-*/trainer_state.json")]
+    found = [path.parent for path in folder.glob(f"checkpoint-*/{STATE}")]
     return max(found, key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+
+def _is_over(checkpoint: Path) -> bool:
+    state = TrainerState.load_from_json(str(checkpoint / STATE))
+    return bool(state.global_step >= state.max_steps)
+
+
+def _take_up(trainer: Trainer, checkpoint: Path) -> None:
+    """Have what a finished training left, in which `Trainer` would take one more step."""
+    trainer.state = TrainerState.load_from_json(str(checkpoint / STATE))
+    trainer._load_from_checkpoint(str(checkpoint))
+    if isinstance(trainer, PruningTrainer):
+        trainer.note_selection()
 
 
 class _StopOnRequest(TrainerCallback):

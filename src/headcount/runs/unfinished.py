@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
+from headcount.runs.elapsed import FILE
 
 UNFINISHED = ".unfinished"  # the ending of such a folder's name
 _SETTINGS = "settings.json"
@@ -25,7 +26,7 @@ def unfinished_folder(output: Path, settings: dict[str, Any], resume: bool) -> P
         raise HeadcountError(f"{output} cannot be written: {output.parent} is not a folder")
     folder = output.with_name(f"{output.name}{UNFINISHED}")
     file = folder / _SETTINGS
-    if file.is_file():
+    if file.is_file() and not _is_bare(folder):
         if not resume:
             raise HeadcountError(
                 f"{folder} holds a run that was stopped; add --resume to go on, or delete it"
@@ -38,6 +39,14 @@ def unfinished_folder(output: Path, settings: dict[str, Any], resume: bool) -> P
     except OSError as error:
         raise HeadcountError(f"{folder} cannot be written: {error.strerror or error}") from error
     return folder
+
+
+def _is_bare(folder: Path) -> bool:
+    """Whether a run ended before it had anything to go on from, as one with a wrong setting does.
+
+    What is there is what every run begins with, not a checkpoint and not a result.
+    """
+    return {path.name for path in folder.iterdir()} <= {_SETTINGS, FILE}
 
 
 def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:

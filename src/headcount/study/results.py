@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headcount.errors import HeadcountError
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.result import RunResult
-from headcount.training.history import write_whole
+from headcount.whole import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

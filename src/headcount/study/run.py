@@ -24,7 +24,7 @@ from headcount.runs.settings import RunSettings
 from headcount.runs.unfinished import first_change, refuse_other_settings
 from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import write_results
-from headcount.training.history import write_whole
+from headcount.whole import write_whole
 
 PARTS = ("runs", "bases", "rankings", "locks")
 RANKED = ("surgeon", "michel", "ablation")  # one ranking serves every number of heads
@@ -73,6 +73,8 @@ def open_study(study: StudySettings, folder: Path) -> Places:
     settings = json.loads(json.dumps(asdict(study)))
     known = folder / SETTINGS
     if folder.exists() and not known.is_file():
+        if not folder.is_dir():
+            raise HeadcountError(f"{folder} is a file; give a folder for the study")
         # Another process may be making the study at this moment.
         others = [p for p in folder.iterdir() if p.name not in PARTS and SETTINGS not in p.name]
         if others:
@@ -213,7 +215,7 @@ def _ranked(
         # keep, since heads that leave together are ranked by the scores they had.
         if not ranking.exists():
             source = str(base or settings.model)
-            rank_heads(replace(settings, keep=1), source, ranking, progress)
+            rank_heads(settings, source, ranking, progress)
     return ranking
 
 

@@ -24,6 +24,8 @@ LABELS = (
 )  # fmt: skip
 
 UNDECIDED = "-"  # SNLI and MNLI: the annotators did not agree
+# Elsewhere it may be a label like any other, such as the opposite of "+".
+_INFERENCE = {"entailment", "neutral", "contradiction", "not_entailment", "", UNDECIDED}
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Examples:
 
 
 def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -> Examples:
-    """Take texts and labels out of a table; rows whose label is "-" are dropped and counted.
+    """Take texts and labels out of a table.
+
+    Where the labels are those of inference, rows with "-" are dropped and counted.
 
     Args:
         table: the table.
@@ -69,7 +73,8 @@ def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -
         )
     text = text or find_text(table)
     labels = [_label(value) for value in table.column(label or find_label(table))]
-    kept = [row for row, value in enumerate(labels) if value != UNDECIDED]
+    undecided = UNDECIDED if {value.lower() for value in labels} <= _INFERENCE else None
+    kept = [row for row, value in enumerate(labels) if value != undecided]
     missing = next((row for row in kept if not labels[row]), None)
     if missing is not None:
         raise HeadcountError(
@@ -156,7 +161,8 @@ def _is_integer(text: str) -> bool:
 def number_labels(examples: Examples, names: Sequence[str]) -> list[int]:
     """The number of every row's label in `names`.
 
-    Data that numbers its labels itself, from 0, may be given names: the numbers are positions.
+    Data that numbers its labels itself, from 0, may be given names: the numbers are positions,
+    unless names are numbers too.
 
     Raises:
         HeadcountError: a label is not among the names.
@@ -164,7 +170,8 @@ def number_labels(examples: Examples, names: Sequence[str]) -> list[int]:
     numbers = {name: number for number, name in enumerate(names)}
     unknown = sorted(set(examples.labels) - numbers.keys())
     positions = {str(number): number for number in range(len(names))}
-    if unknown and not set(examples.labels) - positions.keys():
+    named = not any(_is_integer(name) for name in names)
+    if named and unknown and not set(examples.labels) - positions.keys():
         numbers, unknown = positions, []
     if unknown:
         worst = min(set(unknown) - positions.keys(), default=unknown[0])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.whole import write_whole
 
 _FORMAT = "headcount selection history 1"
 
@@ -98,15 +97,3 @@ class SelectionHistory:
                 f"cannot read a selection history from {path}: {error}; "
                 "give a file that a PruningTrainer wrote"
             ) from error
-
-
-def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then give it its name."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, Trainer
 
 from headcount.pruners.base import Pruner
-from headcount.training.history import write_whole
 from headcount.training.saved import OPTIMIZER
+from headcount.whole import write_whole
 
 
 @contextmanager

@@ -38,6 +38,8 @@ class ShrinkingTrainer(Trainer):
         """Ask for a pause at the end of this step, in which all heads but these are cut."""
         self._to_stay = staying
         self.control.should_training_stop = True
+        # The checkpoint after the cut has the same name, and is to be there whole or not at all.
+        self.control.should_save = False
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train as `Trainer` does, with pauses to cut heads."""

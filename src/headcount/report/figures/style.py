@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 
 from headcount.runs.methods import METHODS
 from headcount.runs.result import in_percent
+from headcount.whole import write_whole
 
 FORMATS = ("svg", "pdf", "png")
 GREY = "#555555"
@@ -118,6 +120,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
         for ending in FORMATS:
             path = stem.with_name(f"{stem.name}.{ending}")
             date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
-            figure.savefig(path, dpi=200, metadata=date)
+            draw = partial(figure.savefig, format=ending, dpi=200, metadata=date)
+            write_whole(path, draw)
             written.append(path)
     return written

@@ -15,7 +15,7 @@ from headcount.report.page.sections import sections
 from headcount.report.study_data import Comparison, StudyData
 from headcount.report.tables import Table
 from headcount.study.results import FILE as RESULTS
-from headcount.training.history import write_whole
+from headcount.whole import write_whole
 
 FILE = "report.html"
 _SCRIPTS = ("shared.js", "figures.js", "map.js", "page.js")
