@@ -98,6 +98,16 @@ def test_less_perplexity_is_better(tmp_path: Path) -> None:
     )
 
 
+def test_a_method_that_is_ahead_where_both_ran_is_not_called_worse(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    for method, seed, right in (("ste", 0, 100), ("ste", 1, 180), ("joint-dsp", 0, 130)):
+        writer.run(method, 12, seed, {SPLITS[0]: answers(right)}, {SPLITS[0]: right / EXAMPLES})
+    study = read_study(writer.finish())
+    table = build_table(study, next(study.comparisons()))
+    assert table.rows[12]["ste"].best and not table.rows[12]["joint-dsp"].worse
+    assert "on the seeds that both have it is ahead of ste" in table.notes[0]
+
+
 def test_without_references_there_is_no_test_but_a_note(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     for method, value in (("ste", 0.5), ("joint-dsp", 0.6)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -14,19 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import headcount as hc
 from headcount import HeadcountError
+from headcount.runs.evaluate import checked_difference
 from headcount.runs.methods import METHODS
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
+from headcount.runs.pruning import PruningRun
 from headcount.runs.result import RunResult
 from headcount.runs.score import evaluate_model
 from headcount.runs.settings import RunSettings, TrainingSettings
 from tests.small_task import HEADS
+from tests.tiny import build, family_named
 
 TRAINING = TrainingSettings(epochs=2.0, batch_size=16, learning_rate=1e-3, log_every=2)
 
@@ -136,6 +141,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from headcount.runs.prune import prune
+from headcount.runs.pruning import PruningRun
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 
 given = json.loads(sys.argv[1])
@@ -192,3 +198,37 @@ def test_a_stopped_run_goes_on_to_the_same_model(
     first, second = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "out"))
     assert first.keys() == second.keys()
     assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_a_run_that_died_after_its_training_trains_no_more(
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The training ends in the middle of an epoch, and its rate is not 0 there.
+    training = replace(TRAINING, max_steps=5, scheduler="constant")
+    short = replace(settings, training=training)
+    prune(short, tmp_path / "whole", speed=False)
+    out = tmp_path / "out"
+
+    def die(*args: Any) -> None:
+        time.sleep(1.0)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PruningRun, "_cut", die)
+        with pytest.raises(KeyboardInterrupt):
+            prune(short, out, speed=False)
+    noted = json.loads((tmp_path / "out.unfinished" / "elapsed.json").read_text())
+    result = prune(short, out, resume=True, speed=False)
+    first, second = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "out"))
+    assert all((first[name] == second[name]).all() for name in first)
+    # What it took before it died counts; the second after its last checkpoint does not.
+    assert noted["since"] > 0 and result.seconds["pruning"] > noted["since"]
+
+
+def test_a_cut_model_that_answers_nothing_is_refused() -> None:
+    whole = build("bert")
+    small, mask = copy.deepcopy(whole), hc.HeadMask.all(hc.find_heads(whole))
+    with torch.no_grad():
+        small.get_output_embeddings().bias.fill_(torch.nan)
+    with pytest.raises(HeadcountError, match="differs from the masked one by inf"):
+        checked_difference(whole, small, mask, [family_named("bert").inputs()])

@@ -61,10 +61,15 @@ def test_columns_can_be_named() -> None:
 
 
 def test_undecided_rows_are_dropped_and_counted() -> None:
-    got = labelled(Table("t", {"text": ["x", "y", "z"], "label": ["a", "-", "b"]}, broken=2))
+    said = ["neutral", "-", "Entailment"]
+    got = labelled(Table("t", {"text": ["x", "y", "z"], "label": said}, broken=2))
     assert got.texts == (["x", "z"],)
-    assert got.labels == ["a", "b"]
+    assert got.labels == ["neutral", "Entailment"]
     assert got.dropped == 3
+
+
+def test_a_minus_may_be_a_label() -> None:
+    assert labelled(table(text=["x", "y", "z"], label=["+", "-", "0"])).labels == ["+", "-", "0"]
 
 
 @pytest.mark.parametrize("value", [None, "", " ", float("nan")])
@@ -102,6 +107,8 @@ def test_labels_are_numbered_by_name_or_by_position() -> None:
     assert number_labels(labels("b", "a"), ("a", "b")) == [1, 0]
     assert number_labels(labels("1", "0"), ("no", "yes")) == [1, 0]
     assert number_labels(labels("1", "0"), ("1", "0")) == [0, 1]
+    with mistake("has the label '0', but the labels are 1, 2"):
+        number_labels(labels("1", "0"), ("1", "2"))
 
 
 def test_an_unknown_label_is_told() -> None:

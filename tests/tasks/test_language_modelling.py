@@ -5,7 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+)
 
 from headcount import HeadcountError
 from headcount.tasks.base import DataSettings
@@ -149,3 +156,17 @@ def test_bad_input(tmp_path: Path, model: str) -> None:
         make(data)
     with pytest.raises(HeadcountError, match="nothing to predict"):
         make(data, options={"block_size": 1})
+
+
+def test_a_model_that_sees_what_comes_is_refused(data: Path, model: str, tmp_path: Path) -> None:
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16}
+    torch.manual_seed(0)
+    both_ways = BertForMaskedLM(
+        BertConfig(vocab_size=60, intermediate_size=16, initializer_range=0.5, **sizes)
+    )
+    folder = str(tmp_path / "bert")
+    both_ways.save_pretrained(folder)
+    task = make(data, max_length=8)
+    tokenizer = task.load_processor(model)
+    with pytest.raises(HeadcountError, match="sees the words it has to predict"):
+        task.load_model(folder, tokenizer)

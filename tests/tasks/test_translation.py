@@ -118,7 +118,7 @@ def test_limits_and_dropped_pairs(data: Path) -> None:
     write(data / "train.en", ["x", *targets])
     task = make(data, limit_train=20, limit_eval=5)
     tokenizer = task.load_processor(SCRATCH)
-    assert task.dropped == 1
+    assert task.dropped == {"train": 1}
     assert len(task.train_data(tokenizer)) == 20
     assert len(task.evaluation_data(tokenizer)["val"]) == 5
 

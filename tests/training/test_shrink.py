@@ -20,6 +20,7 @@ from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
 from headcount.pruners.handover import Handover
 from headcount.pruners.schedule import Annealing, Countdown
 from headcount.training.shrink import cut_with_optimizer, expand
+from headcount.training.trainer import PruningTrainer
 from tests.training.processes import run_two_processes
 from tests.training.test_trainer import (
     KEEP,
@@ -93,6 +94,31 @@ def test_a_cut_training_resumes_exactly(tmp_path: Path) -> None:
         resumed.train(resume_from_checkpoint=str(begun / checkpoint))
         assert_same(state(straight), state(resumed))
         assert resumed.history == straight.history
+
+
+def test_a_kill_at_the_cut_leaves_the_checkpoint_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"save_strategy": "steps", "save_steps": 1}
+    make = SHRINKING["decided"]
+    straight = make_trainer(tmp_path / "a", make(), **options)
+    straight.train()
+
+    def die(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PruningTrainer, "cut", die)
+        with pytest.raises(KeyboardInterrupt):
+            make_trainer(tmp_path / "b", make(), **options).train()
+    # A checkpoint of the step of the cut, with all heads, would be overwritten by the one after it.
+    assert sorted(path.name for path in (tmp_path / "b").glob("checkpoint-*")) == [
+        "checkpoint-1",
+        "checkpoint-2",
+    ]
+    resumed = make_trainer(tmp_path / "b", make(), **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert_same(state(straight), state(resumed))
 
 
 class Sizes(TrainerCallback):

@@ -112,6 +112,9 @@ class PruningRun:
                 "first and keep it there"
             )
         self.progress.begin("preparing data")
+        for part, number in self.task.dropped.items():
+            if number:
+                self.progress.say(f"{number} examples of {part} are broken or undecided: left out")
         sets = self.task.evaluation_data(self.processor)
         if state.is_main_process:
             unfinished_folder(self.output, self.settings.to_dict(), self.resume)

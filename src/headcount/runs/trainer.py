@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import PartialState
+from accelerate.utils import reduce
 from datasets import Dataset
 from safetensors import SafetensorError
 from transformers import (
@@ -242,6 +244,14 @@ class _StopOnRequest(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        if self.requested:
+        if self._by_all():
             control.should_save = control.should_training_stop = True
         return control
+
+    def _by_all(self) -> bool:
+        """Whether any process was asked, so that none waits for one that has stopped."""
+        state = PartialState()
+        if state.num_processes > 1:
+            asked = torch.tensor(float(self.requested), device=state.device)
+            self.requested = bool(reduce(asked, "sum") > 0)
+        return self.requested

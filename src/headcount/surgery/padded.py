@@ -49,6 +49,8 @@ class GatherColumns:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The input, without the columns of removed heads."""
+        if not args[0].shape[-1]:  # the block has lost its last head since, and sends no columns
+            return args, kwargs
         pieces = [args[0].narrow(-1, start, length) for start, length in self.runs]
         return (torch.cat(pieces, -1), *args[1:]), kwargs
 

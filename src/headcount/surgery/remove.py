@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -13,11 +14,12 @@ from headcount.heads.anatomy import Anatomy, Part
 from headcount.heads.blocks import AttentionBlock
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.heads.remains import Remains, remember
+from headcount.heads.remains import Remains, remains_of, remember
 from headcount.surgery.counts import is_uneven, update_counts
 from headcount.surgery.emptied import empty
 from headcount.surgery.grouped import serve_uneven_groups
 from headcount.surgery.padded import is_projection, pad_projections
+from headcount.surgery.recast import recast
 from headcount.surgery.resize import keep_rows
 from headcount.surgery.selection import select_arguments, select_norm_outputs
 from headcount.surgery.shared_bias import share_whole_bias
@@ -108,6 +110,22 @@ def _cut(model: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None
         counted = range(block.born) if anatomy.padded else block.heads
         pad_projections(home, anatomy, counted, kept)
     remember(home, Remains(anatomy, kept))
+    if hasattr(home, "set_attention_type"):
+        recast(home, Switching)
+
+
+class Switching:
+    """A block of BigBird, which makes itself another attention module for a short input."""
+
+    def set_attention_type(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Switch as the class does, and take the heads that are gone from the new module too."""
+        super().set_attention_type(*args, **kwargs)  # type: ignore[misc]
+        remains = remains_of(self)
+        assert remains is not None
+        if remains.heads:
+            _adapt(self, remains.anatomy, remains.heads)
+        else:
+            empty(self, remains.anatomy)
 
 
 def _keep_parts(

@@ -86,6 +86,11 @@ class Task(ABC):
         self.settings = settings
         self.training: dict[str, Any] = {}
 
+    @property
+    def dropped(self) -> dict[str, int]:
+        """How many examples of each part were left out, because they are broken or undecided."""
+        return {}
+
     def model_folder(self, model: str) -> str:
         """The model as a folder or hub name; a task that can make new ones writes it there."""
         return model

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from datasets import Dataset
 from torch import Tensor, stack
 from torch.nn import functional as F
@@ -21,6 +22,7 @@ from transformers import (
 )
 
 from headcount.errors import HeadcountError
+from headcount.mode import evaluating
 from headcount.tasks import hub
 from headcount.tasks.auto_load import load_for
 from headcount.tasks.base import Collator, DataSettings, Processor, Task
@@ -86,6 +88,11 @@ class LanguageModelling(Task):
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The model, if it can read a block."""
         loaded = load_for(AutoModelForCausalLM, model, self.name, whole=True)
+        if sees_what_comes(loaded):
+            raise HeadcountError(
+                f"{model} is a {type(loaded).__name__} that sees the words it has to predict; give "
+                "a model that reads from left to right"
+            )
         size = self.block_size(processor)
         limit = getattr(loaded.config.get_text_config(), "max_position_embeddings", None)
         if isinstance(limit, int) and 0 < limit < size:
@@ -260,3 +267,13 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _short(name: str) -> str:
     return Path(name).name.removesuffix(".gz").removesuffix(".txt")
+
+
+def sees_what_comes(model: PreTrainedModel) -> bool:
+    """Whether a token changes what a model says before it, as in a bidirectional encoder."""
+    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]], device=model.device)
+    embeddings: Any = model.get_input_embeddings()
+    ids %= embeddings.weight.shape[0]
+    with torch.no_grad(), evaluating(model):
+        one, other = model(input_ids=ids).logits[:, 0].float()
+    return not torch.allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -100,9 +100,9 @@ class Translation(Task):
         self._made: dict[str, str] = {}
 
     @property
-    def dropped(self) -> int:
+    def dropped(self) -> dict[str, int]:
         """How many training pairs were left out because a side of theirs is empty."""
-        return self._sets["train"].dropped
+        return {"train": self._sets["train"].dropped}
 
     def model_folder(self, model: str) -> str:
         """The model itself; for `scratch:…` a new folder, made once from the training data."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,20 +48,35 @@ def attention_of(
     Raises:
         HeadcountError: the model does not tell its weights.
     """
-    output: Any = model(**inputs, output_attentions=True)
+    with _calls(model, heads) as called:
+        output: Any = model(**inputs, output_attentions=True)
     for kind in dict.fromkeys(block.kind for block in heads.blocks):
-        blocks = [block for block in heads.blocks if block.kind == kind]
+        layers = [block for block in called if block.kind == kind]
         recorded = output.get(f"{kind}_attentions", output.get("attentions"))
-        if not any(block.heads for block in blocks):
+        if not any(block.heads for block in heads.blocks if block.kind == kind):
             continue
-        layers = blocks * (len(recorded or ()) // len(blocks))
-        if not layers or len(layers) != len(recorded):
+        if not layers or len(layers) != len(recorded or ()):
             raise _silent(model, kind)
         for block, weights in zip(layers, recorded, strict=True):
             if block.heads and weights is None:
                 raise _silent(model, kind)
             if block.heads:
                 yield block, weights.float()
+
+
+@contextmanager
+def _calls(model: PreTrainedModel, heads: HeadMap) -> Iterator[list[AttentionBlock]]:
+    """The blocks in the order of their calls: layers may share one."""
+    called: list[AttentionBlock] = []
+
+    def note(block: AttentionBlock, *_: Any) -> None:
+        called.append(block)
+
+    with ExitStack() as hooks:
+        for block in heads.blocks:
+            home = model.get_submodule(block.path)
+            hooks.enter_context(home.register_forward_pre_hook(partial(note, block)))
+        yield called
 
 
 def _silent(model: PreTrainedModel, kind: str) -> HeadcountError:

@@ -1,0 +1,39 @@
+"""Training settings that cannot be are told before anything happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headcount import HeadcountError
+from headcount.runs.settings import RunSettings, TrainingSettings
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"batch_size": 0}, "batch_size is 0, expected a whole number from 1"),
+        ({"max_length": -5}, "max_length is -5, expected a whole number from 1"),
+        ({"max_steps": 0}, "max_steps is 0, expected a whole number from 1"),
+        ({"evaluate_every": 0.5}, "evaluate_every is 0.5, expected a whole number from 1"),
+        ({"epochs": 0}, "epochs is 0, expected a number above 0"),
+        ({"recovery_epochs": -1}, "recovery_epochs is -1, expected a number above 0"),
+        ({"learning_rate": "fast"}, "learning_rate is 'fast', expected a number above 0"),
+        ({"warmup": -1}, "warmup is -1, expected a number from 0"),
+        ({"precision": "float16"}, "no precision 'float16'; choose one of fp32, bf16, fp16"),
+        ({"scheduler": "foo"}, "no scheduler 'foo'; choose one of linear, cosine"),
+    ],
+)
+def test_training_settings_that_cannot_be_are_told(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(HeadcountError, match=said):
+        TrainingSettings(**wrong)
+
+
+def test_settings_at_the_edge_are_taken() -> None:
+    TrainingSettings(epochs=0.1, warmup=0, weight_decay=0.0, max_grad_norm=0, scheduler="linear")
+
+
+def test_a_seed_is_a_whole_number() -> None:
+    with pytest.raises(HeadcountError, match="the seed is -1, expected a whole number"):
+        RunSettings("model", "mnli", "data", seed=-1)
