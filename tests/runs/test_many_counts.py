@@ -65,7 +65,7 @@ def test_a_stop_between_two_folders_costs_nothing(settings: RunSettings, tmp_pat
 
     steps = Steps()
     results = prune_many(settings, out, resume=True, speed=False, progress=steps)
-    assert steps.seen == {12}  # the last one: nothing is trained again
+    assert not steps.seen  # nothing is trained again
     assert list(results) == [4, 0.5, 1]
     assert [result.heads.after for result in results.values()] == [4, 3, 1]
     assert len({result.seconds["pruning"] for result in results.values()}) == 1

@@ -97,5 +97,5 @@ def test_a_recipe_asks_for_it(tmp_path: Path) -> None:
         if said == "50":
             assert fill(RunSettings, recipe, recipe.values).training.evaluate_every == 50
             continue
-        with pytest.raises(HeadcountError, match="evaluate_every is 0, expected a number of steps"):
+        with pytest.raises(HeadcountError, match="evaluate_every is 0, expected a whole number"):
             fill(RunSettings, recipe, recipe.values)
