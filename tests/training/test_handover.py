@@ -146,3 +146,33 @@ def test_the_model_before_the_cut_teaches_what_is_left(tmp_path: Path) -> None:
     with pytest.raises(HeadcountError, match=f"has no {TEACHER}"):
         lost = make_trainer(begun, twice(), **options)
         lost.train(resume_from_checkpoint=str(begun / checkpoint))
+
+
+class Rates(TrainerCallback):
+    """The learning rate of each step."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.seen.append(kwargs["optimizer"].param_groups[0]["lr"])
+
+
+def test_the_learning_rate_begins_anew_after_the_last_operation(tmp_path: Path) -> None:
+    seen = {}
+    for anew in (True, False):
+        rates = Rates()
+        pruner = Handover(KEEP, countdown=Countdown(0.0, 0.5, 1.0), operations=2, anew=anew)
+        changes = {"max_steps": 12, "warmup_steps": 4, "callbacks": [rates]}
+        make_trainer(tmp_path / str(anew), pruner, **changes).train()
+        seen[anew] = [rate / 1e-2 for rate in rates.seen]
+    part = [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
+    assert seen[True] == pytest.approx(part * 2)
+    assert seen[False] == pytest.approx([0, 0.25, 0.5, 0.75, *(1 - i / 8 for i in range(8))])
+
+
+def test_a_scheduler_that_cannot_begin_anew_is_told(tmp_path: Path) -> None:
+    changes = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}
+    trainer = make_trainer(tmp_path, Handover(KEEP), **changes)
+    with pytest.raises(HeadcountError, match="cannot begin anew with the scheduler"):
+        trainer.train()

@@ -38,6 +38,8 @@ class Handover(Pruner):
         keep: K.
         countdown: when the operations are, and how many heads each leaves.
         operations: how many; they are equally far apart, and the last is at the countdown's end.
+        anew: let the learning rate begin its course anew after the last operation, since what is
+            left has much to learn.
         sample: examples of the training data that an operation looks at.
         ridge: see `compensate`.
         **scope: see `Pruner`.
@@ -54,6 +56,7 @@ class Handover(Pruner):
         *,
         countdown: Countdown = OPERATING,
         operations: int = 1,
+        anew: bool = True,
         sample: int = 512,
         ridge: float = RIDGE,
         **scope: Any,
@@ -66,7 +69,7 @@ class Handover(Pruner):
                 )
         if not ridge > 0:
             raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
-        self.countdown, self.operations = countdown, operations
+        self.countdown, self.operations, self.anew = countdown, operations, anew
         self.sample, self.ridge = sample, ridge
 
     def prepare(self, number: int) -> None:
@@ -80,9 +83,17 @@ class Handover(Pruner):
 
     def _reached(self, step: int, total_steps: int) -> int:
         """How many operations are to be done by then; none before the first step."""
-        choosing = self.choosing_steps(total_steps)
-        shares = [self._share(number) for number in range(1, self.operations + 1)]
-        return sum(step >= max(1, math.floor(share * choosing)) for share in shares)
+        times = [self._time(number, total_steps) for number in range(1, self.operations + 1)]
+        return sum(step >= time for time in times)
+
+    def _time(self, number: int, total_steps: int) -> int:
+        """The step after which an operation is due."""
+        return max(1, math.floor(self._share(number) * self.choosing_steps(total_steps)))
+
+    def parts(self, total_steps: int) -> list[int]:
+        """The first step of each part of the training, and the number of all steps."""
+        last = self._time(self.operations, total_steps)
+        return [0, last, total_steps] if self.anew and last < total_steps else [0, total_steps]
 
     def _share(self, number: int) -> float:
         start, end = self.countdown.start, self.countdown.end

@@ -52,6 +52,7 @@ def signature(
         parts.append(f"countdown:{falls.start:g}>{falls.end:g}^{falls.power:g}")
     if isinstance(pruner, Handover):
         parts.append(f"operations:{pruner.operations}")
+        parts += ["anew"] if pruner.anew else []
     annealing = annealing_of(pruner)
     if annealing is not None:
         parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")

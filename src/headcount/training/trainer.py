@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import TrainOutput
 
@@ -26,6 +27,7 @@ from headcount.surgery import remove_heads
 from headcount.training.averaging import AveragingTrainer
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
+from headcount.training.course import begin_anew
 from headcount.training.history import SelectionHistory
 from headcount.training.operate import OperatingTrainer
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
@@ -198,6 +200,16 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         for group in missing:
             optimizer.add_param_group(group)
         return optimizer
+
+    def create_scheduler(self, num_training_steps: int, *args: Any, **kwargs: Any) -> LRScheduler:
+        """The scheduler of `Trainer`; with `Handover` it begins anew after the last operation."""
+        given = self.lr_scheduler is not None
+        scheduler: LRScheduler = super().create_scheduler(num_training_steps, *args, **kwargs)
+        if isinstance(self.pruner, Handover) and not given:
+            bounds = self.pruner.parts(num_training_steps)
+            if len(bounds) > 2:
+                begin_anew(scheduler, self.args, bounds)
+        return scheduler
 
     def training_step(
         self,

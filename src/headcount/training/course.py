@@ -1,0 +1,54 @@
+"""The course of the learning rate in a training of several parts, each of which begins anew."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import SchedulerType, TrainingArguments, get_scheduler
+
+from headcount.errors import HeadcountError
+
+
+def begin_anew(scheduler: LRScheduler, args: TrainingArguments, bounds: Sequence[int]) -> None:
+    """Let a scheduler run through its course once in each part of the training.
+
+    Args:
+        scheduler: made by `Trainer` for the whole training; changed in place.
+        args: what it was made from; the warm-up gets shorter with the parts.
+        bounds: the first step of each part, and the number of all steps.
+    """
+    if not isinstance(scheduler, LambdaLR):
+        raise HeadcountError(
+            f"the learning rate cannot begin anew with the scheduler "
+            f"{SchedulerType(args.lr_scheduler_type).value}; "
+            "take linear, cosine or another that is a function of the step"
+        )
+    parts = [_part(args, bounds[-1], *ends) for ends in itertools.pairwise(bounds)]
+
+    def factor(step: int) -> float:
+        # The step after the last one belongs to the last part.
+        number = sum(step >= start for start in bounds[1:-1])
+        return parts[number](step - bounds[number])
+
+    scheduler.lr_lambdas = [factor] * len(scheduler.lr_lambdas)
+    for group, rate in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, strict=True):
+        group["lr"] = rate * factor(0)
+
+
+def _part(args: TrainingArguments, total: int, start: int, stop: int) -> Callable[[int], float]:
+    """The factor of the learning rate, by the step of a part."""
+    stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+    own: Any = args.lr_scheduler_kwargs or {}
+    made = get_scheduler(
+        args.lr_scheduler_type,
+        optimizer=stand_in,
+        num_warmup_steps=round(args.get_warmup_steps(total) * (stop - start) / total),
+        num_training_steps=stop - start,
+        scheduler_specific_kwargs=dict(own),
+    )
+    course: Callable[[int], float] = made.lr_lambdas[0]
+    return course
