@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import multiprocessing as mp
 import os
 import re
@@ -71,18 +72,20 @@ def difference(some: Outputs, others: Outputs) -> float:
     """The largest difference, relative to the scale of the output where that is above one."""
     if {n: t.shape for n, t in some.items()} != {n: t.shape for n, t in others.items()}:
         return float("inf")
-    return max(
+    gaps = [
         float(((t - others[n]).abs() / t.abs().max().clamp(min=1)).max())
         for n, t in some.items()
         if t.numel()
-    )
+    ]
+    return max(float("inf") if math.isnan(gap) else gap for gap in gaps)
 
 
 def compare(model: Any, inputs: Mapping[str, Any], mask: hc.HeadMask) -> tuple[float, Outputs]:
     """Difference of masked and removed, and the masked outputs."""
-    with hc.masked(model, mask):
-        expected = outputs(model, inputs)
-    small = copy.deepcopy(model)
+    small = copy.deepcopy(model)  # before its first forward pass, as a model is when it was loaded
+    whole = copy.deepcopy(model)
+    with hc.masked(whole, mask):
+        expected = outputs(whole, inputs)
     hc.remove_heads(small, mask)
     return difference(expected, outputs(small, inputs)), expected
 
@@ -106,7 +109,7 @@ def check(entry: ModelClass) -> Result:
     try:
         model = build(entry)
         inputs = tiny_inputs(model)
-        whole = outputs(model, inputs)
+        whole = outputs(copy.deepcopy(model), inputs)
         if not whole or not all(bool(t.isfinite().all()) for t in whole.values()):
             raise ValueError("its outputs are not finite")
     except Exception as error:
