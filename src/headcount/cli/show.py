@@ -188,7 +188,8 @@ def show_analysis(console: Console, found: Analysis, folder: Path) -> None:
     printed = Table(title=found.title, title_justify="left", title_style="bold")
     for name in columns:
         numbers = table[name].dtype.kind in "if"
-        printed.add_column(name, justify="right" if numbers else "left")
+        # Names are told apart by their ends, so a narrow screen takes room from numbers first.
+        printed.add_column(name, justify="right" if numbers else "left", no_wrap=not numbers)
     for row in shown(table):
         printed.add_row(*row)
     console.print(printed)
