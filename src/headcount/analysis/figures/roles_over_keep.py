@@ -15,9 +15,9 @@ from headcount.report.figures.style import new_figure
 if TYPE_CHECKING:
     from headcount.analysis.roles.over_keep import KeptSet, RolesOverKeep
 
-_TALLEST = 40  # squares on top of one another; larger models have several side by side
+_TALLEST = 12  # squares on top of one another; more stand side by side
 _SQUARE = 0.15  # inches
-_PANELS = 2  # side by side
+_PANELS = 3  # side by side
 _LETTER = 0.07  # inches of a title
 
 
@@ -25,20 +25,19 @@ def draw_roles_over_keep(found: RolesOverKeep) -> Figure:
     """One panel per method, its first seed; heads are stacked in the order of their roles."""
     methods = list(dict.fromkeys(one.method for one in found.sets))
     columns = {method: _columns(found, method) for method in methods}
-    wide = -(-found.whole.keep // _TALLEST)
-    tall = -(-found.whole.keep // wide)
-    most = max(len(sets) for sets in columns.values())
+    tall = min(found.whole.keep, _TALLEST)
+    wide = max(sum(_width(one) + 1 for one in sets) for sets in columns.values())
     across = min(_PANELS, len(methods))
     down = -(-len(methods) // across)
     title = f"{found.model}, {found.data}: roles of the kept heads"
-    panel = _SQUARE * (wide + 1) * most + 0.6
+    panel = _SQUARE * wide + 0.6
     figure = new_figure(
-        max(across * panel, _LETTER * len(title) + 0.4, 4.6), down * (_SQUARE * tall + 0.7) + 0.8
+        max(across * panel, _LETTER * len(title) + 0.4, 4.6), down * (_SQUARE * tall + 0.8) + 0.8
     )
     grid = figure.subplots(down, across, squeeze=False)
     for axes, method in zip(grid.flat, methods, strict=False):
-        _stack(axes, columns[method], wide)
-        axes.set_xlim(-1, (wide + 1) * most)
+        _stack(axes, columns[method])
+        axes.set_xlim(-1, wide)
         axes.set_ylim(-0.6, tall)
         axes.set_aspect("equal")
         axes.set_title(method, loc="left", fontsize=9)
@@ -56,6 +55,11 @@ def draw_roles_over_keep(found: RolesOverKeep) -> Figure:
     return figure
 
 
+def _width(one: KeptSet) -> int:
+    """Squares side by side: two at least, so that the number below has room."""
+    return max(2, -(-one.keep // _TALLEST))
+
+
 def _columns(found: RolesOverKeep, method: str) -> list[KeptSet]:
     """The unpruned model, then the first seed at each number of heads, most first."""
     first: dict[int, KeptSet] = {}
@@ -65,10 +69,12 @@ def _columns(found: RolesOverKeep, method: str) -> list[KeptSet]:
     return [found.whole, *first.values()]
 
 
-def _stack(axes: Axes, sets: list[KeptSet], wide: int) -> None:
+def _stack(axes: Axes, sets: list[KeptSet]) -> None:
     drawn: list[Rectangle] = []
-    for place, one in enumerate(sets):
-        left = place * (wide + 1)
+    ticks: list[float] = []
+    left = 0
+    for one in sets:
+        wide = _width(one)
         for number, head in enumerate(one.heads):
             y, x = divmod(number, wide)
             drawn += squares(left + x, y, head.roles)
@@ -76,7 +82,7 @@ def _stack(axes: Axes, sets: list[KeptSet], wide: int) -> None:
                 axes.text(
                     left + x, y, str(head.functions), ha="center", va="center_baseline", fontsize=6
                 )
+        ticks.append(left + (wide - 1) / 2)
+        left += wide + 1
     axes.add_collection(PatchCollection(drawn, match_original=True))
-    middle = (wide - 1) / 2
-    ticks = [place * (wide + 1) + middle for place in range(len(sets))]
     axes.set_xticks(ticks, [str(one.keep) for one in sets])
