@@ -217,8 +217,16 @@ def test_michel_refuses_what_it_cannot_do(wrong: dict[str, Any], said: str) -> N
 @pytest.mark.parametrize("step", [None, 1, 4, 0.25])
 def test_michel_keeps_exactly_k_in_any_steps(step: Any) -> None:
     model, batch = labelled()
-    mask = Michel(5, step=step).fit(model, [batch])
+    pruner, rounds = Michel(5, step=step), []
+
+    class Counted(list[Any]):
+        def __iter__(self) -> Any:
+            rounds.append(1)
+            return super().__iter__()
+
+    mask = pruner.fit(model, Counted([batch]))
     assert len(mask) == 5
+    assert len(rounds) == pruner.rounds
 
 
 def test_michel_in_one_step_keeps_the_best_scores() -> None:

@@ -159,7 +159,8 @@ def _start(settings: RunSettings, out: Path) -> subprocess.Popen[str]:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # As many threads as here: another number adds up in another order.
+        env={**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())},
     )
 
 

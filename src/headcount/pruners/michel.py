@@ -67,6 +67,16 @@ class Michel(Scored):
             )
         self.step, self.normalise, self.granularity = step, normalise, granularity
 
+    @property
+    def rounds(self) -> int:
+        """How often the data is gone through, once the heads are known."""
+        return -(-(len(self.places) - self.count) // self._at_a_time())
+
+    def _at_a_time(self) -> int:
+        all_heads = len(self.places)
+        step = all_heads if self.step is None else self.step
+        return max(1, round(step * all_heads)) if step < 1 else int(step)
+
     def fit(
         self,
         model: nn.Module,
@@ -84,9 +94,7 @@ class Michel(Scored):
         """
         heads = find_heads(model)
         self.bind(heads)
-        mask, left = HeadMask.all(heads), len(self.places)
-        step = left if self.step is None else self.step
-        step = max(1, round(step * left)) if 0 < step < 1 else int(step)
+        mask, left, step = HeadMask.all(heads), len(self.places), self._at_a_time()
         rank = torch.zeros(len(heads), dtype=torch.float64)
         while left > self.count:
             scores = importance(model, heads, mask, batches, self.granularity, self.normalise)

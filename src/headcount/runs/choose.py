@@ -106,26 +106,28 @@ def choose_by_scoring(
     if isinstance(pruner, Michel | Surgeon):
         sample = settings.settings.get(SAMPLE, 1.0)
         batches = training_batches(settings, sample, model, task, processor)
-        progress.begin("scoring heads", len(batches))
+        rounds = pruner.rounds if isinstance(pruner, Michel) else 1
+        progress.begin("scoring heads", rounds * len(batches))
+        told = Told(batches, progress, rounds)
         if isinstance(pruner, Surgeon):
-            pruner.fit(model, Told(batches, progress))
+            pruner.fit(model, told)
         else:
             good_enough = None
             if (share := settings.settings.get(UNTIL)) is not None:
                 score = _metric(settings, model, task, processor, tune, folder)
                 good_enough = _good_enough(model, score, share)
-            pruner.fit(model, Told(batches, progress), good_enough)
+            pruner.fit(model, told, good_enough)
     elif isinstance(pruner, Ablation):
         progress.begin("leaving out each head", len(pruner.places) + 1)
         score = _metric(settings, model, task, processor, tune, folder)
         done = iter(range(1, len(pruner.places) + 2))
 
-        def told(asked: nn.Module) -> float:
+        def scored(asked: nn.Module) -> float:
             value = score()
             progress.advance(next(done))
             return value
 
-        pruner.fit(model, told)
+        pruner.fit(model, scored)
 
 
 def training_batches(

@@ -38,15 +38,23 @@ _Item = TypeVar("_Item")
 
 
 class Told(Generic[_Item]):
-    """A list that tells how far one is, each time it is gone through."""
+    """A list that tells how far one is.
 
-    def __init__(self, items: Sequence[_Item], progress: Progress) -> None:
-        self.items, self.progress = items, progress
+    Args:
+        items: the list.
+        progress: who wants to know.
+        rounds: how often it is gone through.
+    """
+
+    def __init__(self, items: Sequence[_Item], progress: Progress, rounds: int = 1) -> None:
+        self.items, self.progress, self.total = items, progress, rounds * len(items)
+        self.done = 0
 
     def __iter__(self) -> Iterator[_Item]:
-        for done, item in enumerate(self.items, start=1):
+        for item in self.items:
             yield item
-            self.progress.advance(done, total=len(self.items))
+            self.done += 1
+            self.progress.advance(self.done, total=self.total)
 
 
 class TrainerProgress(TrainerCallback):
