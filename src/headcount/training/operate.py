@@ -9,30 +9,40 @@ from typing import Any
 
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Subset
 from transformers import Trainer
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.pruners.base import Pruner
 from headcount.pruners.handover import Handover
 from headcount.pruners.michel import Batch
+from headcount.training.course import begin_anew
 from headcount.training.distil import DistillingTrainer
 from headcount.training.saved import load_teacher, save_teacher
 from headcount.training.shrink import ShrinkingTrainer
 
 
 class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
-    """A `Trainer` that can let a pruner operate on its model.
+    """A `Trainer` that lets a pruner operate on its model, if it is one that does.
 
     Attributes:
+        pruner: the pruner.
         teaches_itself: whether the model before its first operation teaches what is left of it.
     """
 
+    pruner: Pruner
     teaches_itself = False
 
-    def operate(self, pruner: Handover) -> HeadMask:
+    def is_operation_due(self, step: int, total_steps: int) -> bool:
+        """Whether the time of an operation has come that was not done."""
+        return isinstance(self.pruner, Handover) and self.pruner.is_due(step, total_steps)
+
+    def operate(self) -> HeadMask:
         """Have the pruner choose the heads that stay, and pass on what the others know."""
-        model = self.accelerator.unwrap_model(self.model)
+        pruner, model = self.pruner, self.accelerator.unwrap_model(self.model)
+        assert isinstance(pruner, Handover), "no operation is ever due with another"
         if self.teaches_itself and self.teacher is None:
             self.learn_from(copy.deepcopy(model))
             if self.args.should_save:
@@ -41,6 +51,16 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
         mask = pruner.operate(model, batches, self.state.global_step, self.state.max_steps)
         # Rounding may differ from one device to another, and the heads that stay must not.
         return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
+
+    def create_scheduler(self, num_training_steps: int, *args: Any, **kwargs: Any) -> LRScheduler:
+        """The scheduler of `Trainer`; one of its making begins anew after the last operation."""
+        given = self.lr_scheduler is not None
+        scheduler: LRScheduler = super().create_scheduler(num_training_steps, *args, **kwargs)
+        if isinstance(self.pruner, Handover) and not given:
+            bounds = self.pruner.parts(num_training_steps)
+            if len(bounds) > 2:
+                begin_anew(scheduler, self.args, bounds)
+        return scheduler
 
     def remember_teacher(self) -> None:
         """Have the teacher again that an operation before this training was resumed left."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import TrainOutput
 
@@ -21,13 +20,11 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner, frozen
-from headcount.pruners.handover import Handover
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
 from headcount.training.averaging import AveragingTrainer
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
-from headcount.training.course import begin_anew
 from headcount.training.history import SelectionHistory
 from headcount.training.operate import OperatingTrainer
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
@@ -125,8 +122,8 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
     def consider_cutting(self) -> None:
         """Pause after this step if enough heads are known to be out."""
         done, total = self.state.global_step, self.state.max_steps
-        if isinstance(self.pruner, Handover) and self.pruner.is_due(done, total):
-            self.cut_after_step(partial(self._operate, self.pruner))
+        if self.is_operation_due(done, total):
+            self.cut_after_step(self.operate)
             return
         lasting = self.pruner.lasting(done, total)
         if lasting is None or done >= total:
@@ -137,9 +134,10 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         if worth_cutting(here, lasting, final):
             self.cut_after_step(lambda: lasting)
 
-    def _operate(self, pruner: Handover) -> HeadMask:
+    def operate(self) -> HeadMask:
+        """Take the gates off, and have the pruner operate."""
         self._gates.close()
-        return self.operate(pruner)
+        return super().operate()
 
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
@@ -154,8 +152,8 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         Of a model that FSDP shards it is a whole copy, gathered on every process at once.
         """
         self._gates.close()
-        if isinstance(self.pruner, Handover) and self.pruner.is_due(1, 1):
-            self.cut(self._operate(self.pruner))  # the training ended before it came to that
+        if self.is_operation_due(1, 1):
+            self.cut(self.operate())  # the training ended before it came to that
             self._gates.close()
         if self._skeleton is not None:
             self.model = self.model_wrapped = gathered(self._skeleton, self.model_wrapped)
@@ -200,16 +198,6 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         for group in missing:
             optimizer.add_param_group(group)
         return optimizer
-
-    def create_scheduler(self, num_training_steps: int, *args: Any, **kwargs: Any) -> LRScheduler:
-        """The scheduler of `Trainer`; with `Handover` it begins anew after the last operation."""
-        given = self.lr_scheduler is not None
-        scheduler: LRScheduler = super().create_scheduler(num_training_steps, *args, **kwargs)
-        if isinstance(self.pruner, Handover) and not given:
-            bounds = self.pruner.parts(num_training_steps)
-            if len(bounds) > 2:
-                begin_anew(scheduler, self.args, bounds)
-        return scheduler
 
     def training_step(
         self,
