@@ -17,9 +17,9 @@ def test_prune_evaluate_and_score_go_together(
     brief = ("--epochs", 1, "--batch-size", 16, "--seed", 3, "--base", base)
     pruned = headcount("prune", encoder, *on, "--keep", 3, *brief, "--output", out)
     assert pruned.code == 0, pruned.err
-    for words in ("joint-dsp, 3 of 6 heads", "accuracy, validation", "parameters", "× 0.50"):
+    for words in ("handover, 3 of 6 heads", "accuracy, validation", "parameters", "× 0.50"):
         assert words in pruned.out
-    assert "method:joint-dsp|keep:3/6" in pruned.out
+    assert "method:handover|keep:3/6" in pruned.out
 
     told = headcount("evaluate", out, *on, "--json")
     assert told.code == 0, told.err
@@ -34,7 +34,7 @@ def test_prune_evaluate_and_score_go_together(
     assert learned.code == 0, learned.err
     scored = headcount("score", base, *on, "--sample", 0.5, "--output", tmp_path / "scores")
     assert scored.code == 0, scored.err
-    for folder, method in (("learned", "joint-dsp"), ("scores", "michel")):
+    for folder, method in (("learned", "handover"), ("scores", "michel")):
         files = sorted(path.name for path in (tmp_path / folder).iterdir())
         assert files == ["heads.png", "heads.svg", "importance.json"]
         data = json.loads((tmp_path / folder / "importance.json").read_text())
@@ -73,6 +73,7 @@ def test_several_numbers_of_heads_come_from_one_training(
 ) -> None:
     on = (encoder, "--task", "classification", "--data", tables, "--no-speed", "--epochs", 1)
     out = tmp_path / "out"
+    on = (*on, "--method", "joint-dsp")
     run = headcount("prune", *on, "--keep", "4, 2", "--output", out)
     assert run.code == 0, run.err
     for words in ("joint-dsp, 4 of 6 heads", "joint-dsp, 2 of 6 heads", "keep:2/6|trained:4+2"):

@@ -25,9 +25,10 @@ def test_the_countdown_begins_with_all_and_ends_with_k() -> None:
     lost = [a - b for a, b in itertools.pairwise(counts[10:61])]
     assert sum(lost[:10]) > sum(lost[-30:])  # most of them early
     assert Countdown(0.0, 1.0, 1.0).count(50, 100, 72, 6) == 39
+    assert [Countdown(0.5, 0.5).count(step, 4, 72, 6) for step in range(5)] == [72, 72, 6, 6, 6]
 
 
-@pytest.mark.parametrize("said", [(0.5, 0.5), (-0.1, 0.5), (0.1, 1.5), (0.1, 0.5, 0.0)])
+@pytest.mark.parametrize("said", [(0.5, 0.4), (-0.1, 0.5), (0.1, 1.5), (0.1, 0.5, 0.0)])
 def test_a_countdown_that_is_none_is_refused(said: tuple[float, ...]) -> None:
     with pytest.raises(HeadcountError, match="countdown"):
         Countdown(*said)

@@ -47,7 +47,7 @@ class Steps(Silent):
 def settings(encoder: Path, tables: Path) -> RunSettings:
     training = TrainingSettings(epochs=2.0, batch_size=16)
     return RunSettings(
-        str(encoder), "classification", str(tables), keep=(4, 0.5, 1), training=training
+        str(encoder), "classification", str(tables), "joint-dsp", (4, 0.5, 1), training=training
     )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from headcount import HardConcrete, HeadcountError, JointDSP, Michel, find_heads
+from headcount import Countdown, HardConcrete, HeadcountError, JointDSP, Michel, find_heads
 from headcount.folder import load_model
-from headcount.runs.methods import METHODS, find_method
+from headcount.pruners.handover import AT_ONCE, OPERATING
+from headcount.runs.methods import METHODS, countdown_of, find_method
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -55,6 +56,13 @@ def test_settings_of_michel_are_its_own() -> None:
     assert isinstance(pruner, Michel)
     assert pruner.step == 0.1
     assert not pruner.normalise
+
+
+def test_a_model_that_is_fine_tuned_hands_over_at_once() -> None:
+    method = find_method("handover")
+    made = [method.make(2, {}, seed=0), method.make(2, {}, seed=0, warm=True)]
+    given = method.make(2, {"countdown": [0.1, 0.2, 1]}, seed=0, warm=True)
+    assert [countdown_of(p) for p in (*made, given)] == [OPERATING, AT_ONCE, Countdown(0.1, 0.2, 1)]
 
 
 @pytest.mark.parametrize(

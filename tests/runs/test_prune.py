@@ -84,7 +84,7 @@ def test_the_files_say_what_was_measured(settings: RunSettings, tmp_path: Path) 
     card = (out / "README.md").read_text()
     assert "3 of 6 attention heads" in card
     assert result.signatures["validation"] in card
-    assert "method:joint-dsp|keep:3/6" in result.signatures["validation"]
+    assert "method:handover|keep:3/6" in result.signatures["validation"]
     weights = sum(t.numel() * 4 for t in load_file(out / "model.safetensors").values())
     assert result.bytes.after == weights
     assert result.examples_per_second is not None

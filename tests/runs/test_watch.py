@@ -25,7 +25,7 @@ TRAINING = TrainingSettings(max_steps=STEPS, batch_size=16, learning_rate=1e-3, 
 def settings(encoder: Path, tables: Path) -> RunSettings:
     """The encoder has dropout, so that a number drawn by an evaluation would be noticed."""
     return RunSettings(
-        str(encoder), "classification", str(tables), keep=3, seed=1, training=TRAINING
+        str(encoder), "classification", str(tables), "joint-dsp", 3, seed=1, training=TRAINING
     )
 
 

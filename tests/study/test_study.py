@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,25 @@ def test_a_study_has_a_row_per_run_and_split(finished: Path) -> None:
     assert set(results.loc[results.method == "unpruned", "heads"]) == {6}
     assert not list(folder.glob("runs/*/model.safetensors"))
     assert not list(folder.rglob("*.unfinished"))
+
+
+def test_speed_is_measured_when_all_else_is_done(
+    finished: Path, study: Path, tmp_path: Path
+) -> None:
+    """Also of a study that was begun without; and what was measured stays."""
+    folder = tmp_path / "out"
+    shutil.copytree(finished, folder)
+    settings = replace(StudySettings.read(study), speed=True)
+    runs = settings.runs()
+    seen = []
+    for _ in range(2):
+        assert run_study(settings, folder) == {}
+        seen.append({name: RunResult.load(folder / "runs" / name) for name in runs})
+    assert seen[0] == seen[1]
+    for name, result in seen[0].items():
+        assert (result.examples_per_second is None) == name.startswith("unpruned")
+        before = RunResult.load(finished / "runs" / name)
+        assert replace(result, examples_per_second=None) == before
 
 
 def test_shared_work_is_done_once(finished: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl
 
 from headcount import Countdown, Handover, HeadcountError, HeadMask, find_heads
+from headcount.pruners.handover import AT_ONCE, OPERATING
 from headcount.training import Distillation
 from headcount.training.saved import TEACHER
 from tests.training.test_shrink import Sizes
@@ -73,6 +74,20 @@ def test_handover_resumes_exactly(tmp_path: Path) -> None:
         assert resumed.history == straight.history
 
 
+def test_a_model_that_knows_its_task_is_operated_on_before_the_first_step(tmp_path: Path) -> None:
+    options = {"save_strategy": "steps", "save_steps": 2}
+    sizes, rates = Sizes(), Rates()
+    straight = make_trainer(
+        tmp_path / "a", Handover(KEEP, countdown=AT_ONCE), callbacks=[sizes, rates], **options
+    )
+    straight.train()
+    assert sizes.seen == [KEEP] * STEPS
+    assert rates.seen == sorted(rates.seen, reverse=True)  # one course
+    resumed = make_trainer(tmp_path / "a", Handover(KEEP, countdown=AT_ONCE), **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-2"))
+    assert_same(state(straight), state(resumed))
+
+
 class Stop(TrainerCallback):
     """Ends a training after its first step, as one that stops early does."""
 
@@ -95,9 +110,10 @@ def test_a_training_that_ends_too_early_leaves_k_scored_heads(
 
 
 def test_all_heads_may_stay(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, Handover(8))
-    trainer.train()
-    assert len(find_heads(trainer.pruned_model())) == 8
+    for name, when in (("later", OPERATING), ("at once", AT_ONCE)):
+        trainer = make_trainer(tmp_path / name, Handover(8, countdown=when))
+        trainer.train()
+        assert len(find_heads(trainer.pruned_model())) == 8
 
 
 @pytest.mark.parametrize(

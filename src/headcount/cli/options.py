@@ -101,7 +101,7 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
             raise recipe.error(
                 ("settings", str(method)), f"{method} must have settings below it, found {own!r}"
             )
-    values["settings"] = by_method.get(values.get("method", "joint-dsp"), {})
+    values["settings"] = by_method.get(values.get("method", RunSettings.method), {})
 
 
 def _refuse_missing(values: dict[str, Any], where: str) -> None:

@@ -28,8 +28,8 @@ def prune(
     method: Annotated[
         str | None,
         typer.Option(
-            help="joint-dsp, handover, attrition, surgeon, pipelined-dsp, ste, hard-concrete, "
-            "michel, ablation, random, fixed, unpruned."
+            help="handover, if none is given; joint-dsp, attrition, surgeon, pipelined-dsp, ste, "
+            "hard-concrete, michel, ablation, random, fixed, unpruned."
         ),
     ] = None,
     keep: Annotated[

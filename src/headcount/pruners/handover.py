@@ -26,6 +26,7 @@ from headcount.pruners.surgeon import rises
 from headcount.surgery.compensate import RIDGE, compensate
 
 OPERATING = Countdown(0.25, 0.5, 3.0)
+AT_ONCE = Countdown(0.0, 0.0, 1.0)  # for a model that knows its task already
 
 
 class Handover(Pruner):
@@ -82,18 +83,19 @@ class Handover(Pruner):
         return self._reached(step, total_steps) > int(self.done)
 
     def _reached(self, step: int, total_steps: int) -> int:
-        """How many operations are to be done by then; none before the first step."""
+        """How many operations are to be done by then."""
         times = [self._time(number, total_steps) for number in range(1, self.operations + 1)]
         return sum(step >= time for time in times)
 
     def _time(self, number: int, total_steps: int) -> int:
-        """The step after which an operation is due."""
-        return max(1, math.floor(self._share(number) * self.choosing_steps(total_steps)))
+        """The step after which an operation is due; 0 for before the first one."""
+        share = self._share(number)
+        return max(1, math.floor(share * self.choosing_steps(total_steps))) if share else 0
 
     def parts(self, total_steps: int) -> list[int]:
         """The first step of each part of the training, and the number of all steps."""
         last = self._time(self.operations, total_steps)
-        return [0, last, total_steps] if self.anew and last < total_steps else [0, total_steps]
+        return [0, last, total_steps] if self.anew and 0 < last < total_steps else [0, total_steps]
 
     def _share(self, number: int) -> float:
         start, end = self.countdown.start, self.countdown.end

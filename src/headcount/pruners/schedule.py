@@ -61,7 +61,7 @@ class Countdown:
 
     Attributes:
         start: share of the training in which all heads are there.
-        end: share of the training after which K are left.
+        end: share of the training after which K are left; the same as `start` for all at once.
         power: of the course in between. 1 loses equally many at any time; 3 loses most of them
             early, when there are many to choose from, and the last ones slowly.
     """
@@ -71,7 +71,7 @@ class Countdown:
     power: float = 3.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.start < self.end <= 1 and self.power > 0):
+        if not (0 <= self.start <= self.end <= 1 and self.power > 0):
             raise HeadcountError(
                 f"a countdown from {self.start} to {self.end} of the training with power "
                 f"{self.power} is not one; give two shares, the earlier first, and a power above 0"
@@ -83,6 +83,9 @@ class Countdown:
 
     def count_at(self, share: float, heads: int, keep: int) -> int:
         """How many of the heads there are after this share of the training."""
-        passed = (share - self.start) / (self.end - self.start)
-        left = float((1 - min(max(passed, 0.0), 1.0)) ** self.power)
+        if share >= self.end:
+            return keep
+        if share <= self.start:
+            return heads
+        left = float(((self.end - share) / (self.end - self.start)) ** self.power)
         return keep + round((heads - keep) * left)

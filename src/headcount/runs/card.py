@@ -9,6 +9,7 @@ from huggingface_hub import ModelCardData
 from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings
 
+CARD = "README.md"
 _TEMPLATE = """---
 {front}
 ---
@@ -39,7 +40,7 @@ How it was made: `settings.json`; which heads were kept: `mask.json`; all figure
 def write_card(
     folder: Path, name: str, auto_class: str, settings: RunSettings, result: RunResult
 ) -> None:
-    """Write README.md.
+    """Write the card.
 
     Args:
         folder: where to.
@@ -57,7 +58,7 @@ def write_card(
     remarks = [f"Masked and cut outputs differ by at most {result.difference:.1e}."]
     if result.before is None:
         remarks.append("The unpruned model was not evaluated in this run.")
-    (folder / "README.md").write_text(
+    (folder / CARD).write_text(
         _TEMPLATE.format(
             front=front,
             title=name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Literal
 
 from headcount.errors import HeadcountError
@@ -27,6 +27,7 @@ from headcount.pruners import (
 )
 from headcount.pruners.choice import Keep
 from headcount.pruners.dsp import PRESETS
+from headcount.pruners.handover import AT_ONCE
 from headcount.pruners.schedule import Annealing
 
 # What a method works on: a model that it trains; a fine-tuned model, of which it trains only the
@@ -73,8 +74,19 @@ class Method:
         """Whether it needs a model that was fine-tuned before."""
         return self.needs != "training"
 
-    def make(self, keep: Keep | None, settings: Mapping[str, Any], seed: int) -> Pruner:
-        """The pruner, from the settings of a recipe."""
+    def make(
+        self, keep: Keep | None, settings: Mapping[str, Any], seed: int, warm: bool = False
+    ) -> Pruner:
+        """The pruner, from the settings of a recipe.
+
+        Args:
+            keep: K.
+            settings: of the method.
+            seed: of the run.
+            warm: the model is fine-tuned already.
+        """
+        if warm and self.pruner is Handover:
+            settings = {"countdown": astuple(AT_ONCE), **settings}
         try:
             return self._made(keep, settings, seed)
         except (TypeError, ValueError) as error:  # a word where a number should be, and the like

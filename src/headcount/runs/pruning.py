@@ -83,7 +83,8 @@ class PruningRun:
         # Everything that can be wrong is looked at before anything is written.
         self.method: Method = find_method(settings.method)
         keep = settings.trained_for or settings.keep
-        self.pruner: Pruner = self.method.make(keep, settings.settings, settings.seed)
+        warm = settings.training.warm_start
+        self.pruner: Pruner = self.method.make(keep, settings.settings, settings.seed, warm)
         self.compensation = self.method.compensation(settings.settings)
         self.task: Task = make_task(settings.task, settings.data_settings())
         self.source = self.task.model_folder(settings.model)

@@ -11,6 +11,7 @@ from typing import Any
 from headcount.errors import HeadcountError
 from headcount.runs.methods import COMPENSATE
 from headcount.runs.recover import RECOVERY
+from headcount.whole import write_whole
 
 FILE = "metrics.json"
 _FORMAT = "headcount run 1"
@@ -126,8 +127,8 @@ class RunResult:
 
     def save(self, folder: Path) -> None:
         """Write `metrics.json`."""
-        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2)
-        (folder / FILE).write_text(text + "\n", encoding="utf-8")
+        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
+        write_whole(folder / FILE, lambda path: path.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, folder: Path) -> RunResult:

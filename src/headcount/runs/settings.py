@@ -164,7 +164,7 @@ class RunSettings:
     model: str
     task: str
     data: str
-    method: str = "joint-dsp"
+    method: str = "handover"
     keep: float | int | tuple[float | int, ...] | None = None
     seed: int = 0
     training: TrainingSettings = field(default_factory=TrainingSettings)

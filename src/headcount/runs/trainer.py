@@ -134,6 +134,7 @@ class _Bucketed(AveragingTrainer):
         data: Any = self.train_dataset  # what is given may have lost the lengths
         size = self.args.train_batch_size * self.args.world_size
         buckets = LengthBuckets(list(data["length"]), size, self.args.seed)
+        self.remove_callback(_BeginEpoch)  # a training that cuts heads begins more than once
         self.add_callback(_BeginEpoch(buckets))
         return buckets
 

@@ -54,7 +54,7 @@ class StudySettings:
             makes it a variant, `keep` (numbers, or `own` for the count that it finds) and `seeds`
             in place of the study's, `training` with what is different for it, and `one_run`, which
             prunes to every keep from one training.
-        speed: measure every pruned model's, beside the unpruned one.
+        speed: measure every pruned model's, beside the unpruned one, when all runs are done.
         models: keep the weights of every pruned model.
     """
 

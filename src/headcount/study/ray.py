@@ -94,7 +94,7 @@ def _run_one(study: StudySettings, folder: Path, name: str) -> str:
     places = Places(folder)
     job = next(job for job in study.jobs() if job.name == name)
     try:
-        do_job(study, places, job, Silent())
+        do_job(study, places, job, Silent(), study.speed)
     except Exception as error:
         return why(error)
     return "another process is at it" if undone(places, job) else ""

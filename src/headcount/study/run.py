@@ -24,6 +24,7 @@ from headcount.runs.settings import RunSettings
 from headcount.runs.unfinished import first_change, refuse_other_settings
 from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import write_results
+from headcount.study.speeds import time_runs
 from headcount.whole import write_whole
 
 PARTS = ("runs", "bases", "rankings", "locks")
@@ -86,8 +87,8 @@ def open_study(study: StudySettings, folder: Path) -> Places:
             raise HeadcountError(
                 f"{known} is damaged: {error}; restore it, or give another folder"
             ) from error
-        # More methods, numbers or seeds only add runs.
-        may_grow = dict.fromkeys(("methods", "keep", "seeds", "settings"))
+        # More methods, numbers or seeds only add runs, and speed is measured when they are done.
+        may_grow = dict.fromkeys(("methods", "keep", "seeds", "settings", "speed"))
         changed = first_change({**begun, **may_grow}, {**settings, **may_grow})
         if changed is not None:
             key, before, after = changed
@@ -150,6 +151,8 @@ def run_study(
         if not done_any and any(undone(places, job, failed) for job in jobs):
             time.sleep(1.0)  # others are at them; wait in case they die
     write_results(folder)
+    if study.speed:
+        time_runs(study, places, progress or Silent())
     return failed
 
 
@@ -164,8 +167,17 @@ def undone(places: Places, job: Job, failed: Collection[str] = ()) -> list[str]:
     return [name for name in job.runs if name not in failed and not places.has(name)]
 
 
-def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -> bool:
+def do_job(
+    study: StudySettings, places: Places, job: Job, progress: Progress, speed: bool = False
+) -> bool:
     """Do the runs of a job unless they are done, or another process is at them.
+
+    Args:
+        study: whose job it is.
+        places: of the study.
+        job: what to do.
+        progress: who wants to know.
+        speed: measure it at once, where nothing else is running beside.
 
     Returns:
         Whether they were done here.
@@ -188,7 +200,7 @@ def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -
         how: Any = {
             "base": base,
             "resume": True,
-            "speed": study.speed,
+            "speed": speed,
             "weights": study.models,
             "progress": progress,
         }

@@ -108,7 +108,9 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train as `Trainer` does; heads that are out from the start are cut before."""
         lasting = self.pruner.lasting(0, 1)
-        if lasting is not None and len(lasting) < len(find_heads(self._plain())):
+        if self.is_operation_due(0, 1) and not resume_from_checkpoint:
+            self.cut(self.operate())
+        elif lasting is not None and len(lasting) < len(find_heads(self._plain())):
             self.cut(lasting)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
