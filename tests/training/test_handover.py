@@ -187,6 +187,25 @@ def test_the_learning_rate_begins_anew_after_the_last_operation(tmp_path: Path) 
     assert seen[False] == pytest.approx([0, 0.25, 0.5, 0.75, *(1 - i / 8 for i in range(8))])
 
 
+class Remembered(TrainerCallback):
+    """How many steps Adam remembers before each of its own."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        steps = {int(own["step"]) for own in kwargs["optimizer"].state.values()}
+        self.seen.append(max(steps, default=0))
+
+
+def test_the_optimizer_begins_anew_after_the_last_operation(tmp_path: Path) -> None:
+    for anew, seen in ((True, [0, 1, 2, 0, 1, 2]), (False, [0, 1, 2, 3, 4, 5])):
+        remembered = Remembered()
+        pruner = Handover(KEEP, countdown=Countdown(0.0, 0.6, 1.0), operations=2, anew=anew)
+        make_trainer(tmp_path / str(anew), pruner, callbacks=[remembered]).train()
+        assert remembered.seen == seen
+
+
 def test_a_scheduler_that_cannot_begin_anew_is_told(tmp_path: Path) -> None:
     changes = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}
     trainer = make_trainer(tmp_path, Handover(KEEP), **changes)

@@ -39,8 +39,8 @@ class Handover(Pruner):
         keep: K.
         countdown: when the operations are, and how many heads each leaves.
         operations: how many; they are equally far apart, and the last is at the countdown's end.
-        anew: let the learning rate begin its course anew after the last operation, since what is
-            left has much to learn.
+        anew: let the optimizer and the learning rate begin anew after the last operation, since
+            what is left has much to learn.
         sample: examples of the training data that an operation looks at.
         ridge: see `compensate`.
         **scope: see `Pruner`.
@@ -81,6 +81,11 @@ class Handover(Pruner):
     def is_due(self, step: int, total_steps: int) -> bool:
         """Whether the time of an operation has come that was not done."""
         return self._reached(step, total_steps) > int(self.done)
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the optimizer and its learning rate are to begin anew now."""
+        return self.anew and int(self.done) == self.operations
 
     def _reached(self, step: int, total_steps: int) -> int:
         """How many operations are to be done by then."""

@@ -21,7 +21,7 @@ from headcount.pruners.michel import Batch
 from headcount.training.course import begin_anew
 from headcount.training.distil import DistillingTrainer
 from headcount.training.saved import load_teacher, save_teacher
-from headcount.training.shrink import ShrinkingTrainer
+from headcount.training.shrink import ShrinkingTrainer, plain
 
 
 class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
@@ -49,6 +49,8 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
                 save_teacher(model, self._folder())
         batches = sampled(self, pruner.sample)
         mask = pruner.operate(model, batches, self.state.global_step, self.state.max_steps)
+        if pruner.begins_anew and self.optimizer is not None:
+            plain(self.optimizer).state.clear()  # it is of gradients with all heads
         # Rounding may differ from one device to another, and the heads that stay must not.
         return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
 
