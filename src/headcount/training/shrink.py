@@ -83,8 +83,9 @@ def refuse_uncuttable(args: TrainingArguments, sharded: bool) -> None:
     ):
         if is_so:
             raise HeadcountError(
-                f"heads cannot be cut while training with {what}; do without it, or cut at the end "
-                "with commit_at=None and shed=False"
+                f"heads cannot be cut while training with {what}; do without it, or take a pruner "
+                "that cuts at the end: JointDSP, or any with commit_at=None and shed=False but "
+                "Handover"
             )
 
 
