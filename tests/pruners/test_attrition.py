@@ -34,6 +34,11 @@ def test_a_countdown_that_is_none_is_refused(said: tuple[float, ...]) -> None:
         Countdown(*said)
 
 
+def test_none_can_leave_before_any_was_felt() -> None:
+    with pytest.raises(HeadcountError, match="has felt no head before the first step"):
+        Attrition(keep=2, countdown=Countdown(0.0, 0.0))
+
+
 def test_the_least_felt_leave_first_and_stay_away() -> None:
     model = build(family_named("bert"))
     heads = hc.find_heads(model)

@@ -62,6 +62,8 @@ def test_a_model_that_is_fine_tuned_hands_over_at_once() -> None:
     method = find_method("handover")
     made = [method.make(2, {}, seed=0), method.make(2, {}, seed=0, warm=True)]
     given = method.make(2, {"countdown": [0.1, 0.2, 1]}, seed=0, warm=True)
+    several = method.make(2, {"operations": 2}, seed=0, warm=True)
+    assert countdown_of(several) == OPERATING
     assert [countdown_of(p) for p in (*made, given)] == [OPERATING, AT_ONCE, Countdown(0.1, 0.2, 1)]
 
 

@@ -86,7 +86,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("method", ["joint-dsp", "michel"])
+@pytest.mark.parametrize("method", ["handover", "joint-dsp", "michel"])
 @pytest.mark.parametrize("task", TASKS)
 def test_any_task_is_pruned_and_reloads(task: str, method: str, tmp_path: Path) -> None:
     make, auto, metric = TASKS[task]

@@ -91,6 +91,8 @@ def test_speed_is_measured_when_all_else_is_done(
     shutil.copytree(finished, folder)
     settings = replace(StudySettings.read(study), speed=True)
     runs = settings.runs()
+    card = folder / "runs" / "joint-dsp-2-seed1" / "README.md"
+    card.write_text("as of a study that keeps its models")
     seen = []
     for _ in range(2):
         assert run_study(settings, folder) == {}
@@ -100,6 +102,13 @@ def test_speed_is_measured_when_all_else_is_done(
         assert (result.examples_per_second is None) == name.startswith("unpruned")
         before = RunResult.load(finished / "runs" / name)
         assert replace(result, examples_per_second=None) == before
+    assert "| examples per second |" in card.read_text()
+    shutil.rmtree(folder / "bases")
+    (folder / "runs" / "random-2-seed1" / "mask.json").write_text("{")
+    broken = folder / "runs" / "random-2-seed1"
+    RunResult.load(finished / "runs" / "random-2-seed1").save(broken)
+    (reason,) = run_study(settings, folder).values()
+    assert str(broken / "mask.json") in reason
 
 
 def test_shared_work_is_done_once(finished: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import TrainerCallback, TrainerControl
 
-from headcount import Countdown, Handover, HeadcountError, HeadMask, find_heads
+from headcount import Countdown, Handover, HeadcountError, HeadMask, find_heads, remove_heads
 from headcount.pruners.handover import AT_ONCE, OPERATING
 from headcount.training import Distillation
 from headcount.training.saved import TEACHER
@@ -46,7 +46,7 @@ def test_heads_go_in_operations_and_k_are_left(tmp_path: Path) -> None:
 
 
 def test_what_goes_is_passed_on(tmp_path: Path) -> None:
-    """Right after an operation the model is closer to what it was than it would be cut plainly."""
+    """After an operation without further steps, it is closer to what it was than cut plainly."""
     batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
     model, plain = bert(), bert()
     before = logits(model)
@@ -72,6 +72,23 @@ def test_handover_resumes_exactly(tmp_path: Path) -> None:
         resumed.train(resume_from_checkpoint=str(begun / checkpoint))
         assert_same(state(straight), state(resumed))
         assert resumed.history == straight.history
+
+
+@pytest.mark.parametrize("keep", [KEEP, 8])
+def test_a_model_taught_by_itself_from_the_first_step_resumes(tmp_path: Path, keep: int) -> None:
+    """Also if no head goes."""
+    options = {"save_strategy": "steps", "save_steps": 2, "distillation": Distillation(0.7)}
+    straight = make_trainer(tmp_path / "a", Handover(keep, countdown=AT_ONCE), **options)
+    straight.train()
+    assert straight.teacher is not None
+    resumed = make_trainer(tmp_path / "a", Handover(keep, countdown=AT_ONCE), **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-2"))
+    assert_same(state(straight), state(resumed))
+
+
+def test_a_pruner_that_saw_no_model_is_told() -> None:
+    with pytest.raises(HeadcountError, match="has seen no model yet"):
+        Handover(KEEP).is_due(0, 1)
 
 
 def test_a_model_that_knows_its_task_is_operated_on_before_the_first_step(tmp_path: Path) -> None:
@@ -107,6 +124,20 @@ def test_a_training_that_ends_too_early_leaves_k_scored_heads(
     assert len(find_heads(trainer.pruned_model())) == len(trainer.mask()) == KEEP
     assert set(trainer.mask().indices) == set(pruner.scores.topk(KEEP).indices.tolist())
     assert (pruner.scores > 0).all()
+    assert not pruner.is_due(STEPS, STEPS)
+    weights = {name: p.clone() for name, p in trainer.model.named_parameters()}
+    assert_same(weights, dict(trainer.pruned_model().named_parameters()))  # not once more
+
+
+def test_a_training_that_ends_too_early_has_its_weights_fitted(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, Handover(KEEP), callbacks=[Stop()])
+    trainer.train()
+    plain = bert()
+    plain.load_state_dict(trainer.model.state_dict())
+    before = logits(plain)
+    fitted = (logits(trainer.pruned_model()) - before).square().mean()
+    remove_heads(plain, trainer.mask())
+    assert fitted < (logits(plain) - before).square().mean()
 
 
 def test_all_heads_may_stay(tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def prune(
     ] = None,
     distil: Annotated[
         float | None,
-        typer.Option(help="Weight of what the base model says, beside the labels, while pruning."),
+        typer.Option(
+            help="Weight of what the unpruned model says, beside the labels, while pruning. It is "
+            "the base model; with handover the model itself, as it was before the cut."
+        ),
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the model.")] = None,
     batch_size: options.BatchSize = None,

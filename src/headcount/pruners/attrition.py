@@ -55,6 +55,11 @@ class Attrition(Pruner):
             raise HeadcountError(
                 f"memory is {memory}, expected a share; give one from 0 to below 1"
             )
+        if not countdown.end:
+            raise HeadcountError(
+                "attrition has felt no head before the first step, so none can leave there; give a "
+                "countdown that ends later"
+            )
         super().__init__(keep, **scope)
         self.countdown, self.memory, self.balance, self.shed = countdown, memory, balance, shed
 

@@ -1,9 +1,8 @@
 """Handover: in the middle of a training, the heads that go hand over to those that stay.
 
-The model learns its task with all its heads. Then a few operations take the heads out whose part
-the others can play: each is the surgeon's ranking, its fit of the output weights, and the cut. The
-small model trains on. Nothing is chosen before the task is learned, and no head goes without what
-it knew being passed on.
+The model learns its task with all its heads. Then an operation, or a few, takes the heads out whose
+part the others can play, by the surgeon's ranking, and the others learn to play it in the rest of
+the training. Nothing is chosen before the task is learned.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ class Handover(Pruner):
     """Cut the model down to K heads while it is fine-tuned, in a few operations.
 
     A `PruningTrainer` operates by itself, on a sample of its training data. In a loop of your own,
-    call `operate` when `is_due` says so, and cut with `remove_heads`.
+    `bind` it to the heads of the model, call `operate` when `is_due` says so, and cut with
+    `remove_heads`.
 
     Args:
         keep: K.
@@ -80,6 +80,7 @@ class Handover(Pruner):
 
     def is_due(self, step: int, total_steps: int) -> bool:
         """Whether the time of an operation has come that was not done."""
+        self.bound()
         return self._reached(step, total_steps) > int(self.done)
 
     @property
@@ -109,10 +110,13 @@ class Handover(Pruner):
     def operate(
         self, model: nn.Module, batches: Sequence[Batch], step: int, total_steps: int
     ) -> HeadMask:
-        """Choose the heads that stay after this operation, and fit the model to do with them.
+        """Choose the heads that stay after this operation.
+
+        Training makes up for those that go. Where no step follows, the output weights are fitted to
+        do so, as well as they can.
 
         Args:
-            model: in training, with the heads that are left; its output weights are changed.
+            model: in training, with the heads that are left.
             batches: what the model takes, labels included.
             step: optimizer steps done.
             total_steps: of the whole training.
@@ -134,7 +138,7 @@ class Handover(Pruner):
         here = torch.tensor([heads.indices[p] in found for p in self.places])
         worth[self.places] = torch.where(here, self.scores.cpu(), -math.inf)
         mask = choose(heads, self.scope, worth, min(count, int(here.sum())))
-        if len(mask) < len(find_heads(model)):
+        if step >= total_steps and len(mask) < len(find_heads(model)):
             compensate(model, mask, batches, self.ridge)
         self.done.fill_(number)
         return mask

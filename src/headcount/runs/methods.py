@@ -85,7 +85,7 @@ class Method:
             seed: of the run.
             warm: the model is fine-tuned already.
         """
-        if warm and self.pruner is Handover:
+        if warm and self.pruner is Handover and settings.get("operations", 1) == 1:
             settings = {"countdown": astuple(AT_ONCE), **settings}
         try:
             return self._made(keep, settings, seed)

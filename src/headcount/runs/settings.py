@@ -35,7 +35,8 @@ class TrainingSettings:
         recovery_epochs: passes after the cut, of methods that do not train the model before it;
             None for none.
         distil: learn from the fine-tuned, unpruned model while pruning or recovering, with this
-            weight; labels have the rest. None learns from labels alone.
+            weight; labels have the rest. With handover it is the model itself, as it was before the
+            cut. None learns from labels alone.
         distil_temperature: that softens its answers; None for 2.
         distil_hidden: compare hidden states too; None does.
         max_steps: stop after so many steps, whatever the epochs say.

@@ -15,7 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.runs.progress import Silent
 from headcount.study.plan import StudySettings
 from headcount.study.results import write_results
-from headcount.study.run import Places, do_job, open_study, undone, why
+from headcount.study.run import Places, do_job, measured, open_study, undone, why
 
 RETRIES = 3  # of a run whose worker died
 
@@ -79,22 +79,35 @@ def run_on_ray(
             if told is not None:
                 told(total - sum(len(left.runs) for left in pending.values()), total, job.name)
         write_results(places.folder)
+        if study.speed and not failed:
+            reference = ray.remote(num_cpus=cpus, num_gpus=gpus)(_time_all).remote(study, places)
+            failed = ray.get(reference)
         return failed
     finally:
         if started:
             ray.shutdown()
 
 
+def _time_all(study: StudySettings, places: Places) -> dict[str, str]:
+    """Measure all speeds; returns why that failed."""
+    _be_quiet()
+    return measured(study, places, Silent())
+
+
 def _run_one(study: StudySettings, folder: Path, name: str) -> str:
     """Do one job; returns why it failed, or nothing."""
+    _be_quiet()
+    places = Places(folder)
+    job = next(job for job in study.jobs() if job.name == name)
+    try:
+        do_job(study, places, job, Silent())
+    except Exception as error:
+        return why(error)
+    return "another process is at it" if undone(places, job) else ""
+
+
+def _be_quiet() -> None:
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    places = Places(folder)
-    job = next(job for job in study.jobs() if job.name == name)
-    try:
-        do_job(study, places, job, Silent(), study.speed)
-    except Exception as error:
-        return why(error)
-    return "another process is at it" if undone(places, job) else ""

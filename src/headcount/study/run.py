@@ -151,9 +151,18 @@ def run_study(
         if not done_any and any(undone(places, job, failed) for job in jobs):
             time.sleep(1.0)  # others are at them; wait in case they die
     write_results(folder)
-    if study.speed:
-        time_runs(study, places, progress or Silent())
+    if study.speed and not failed:
+        failed = measured(study, places, progress or Silent())
     return failed
+
+
+def measured(study: StudySettings, places: Places, progress: Progress) -> dict[str, str]:
+    """Measure the speed of every run that has none; returns why that failed, or nothing."""
+    try:
+        time_runs(study, places, progress)
+    except Exception as error:  # the results are there, and are to be told
+        return {"the measuring of speed": why(error)}
+    return {}
 
 
 def why(error: Exception) -> str:
@@ -167,17 +176,8 @@ def undone(places: Places, job: Job, failed: Collection[str] = ()) -> list[str]:
     return [name for name in job.runs if name not in failed and not places.has(name)]
 
 
-def do_job(
-    study: StudySettings, places: Places, job: Job, progress: Progress, speed: bool = False
-) -> bool:
+def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -> bool:
     """Do the runs of a job unless they are done, or another process is at them.
-
-    Args:
-        study: whose job it is.
-        places: of the study.
-        job: what to do.
-        progress: who wants to know.
-        speed: measure it at once, where nothing else is running beside.
 
     Returns:
         Whether they were done here.
@@ -200,7 +200,7 @@ def do_job(
         how: Any = {
             "base": base,
             "resume": True,
-            "speed": speed,
+            "speed": False,  # nothing is to run beside it
             "weights": study.models,
             "progress": progress,
         }

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from accelerate import PartialState
 from filelock import Timeout
+from torch import nn
 
 from headcount.heads.mask import HeadMask
 from headcount.runs.card import CARD, write_card
@@ -24,6 +28,8 @@ from headcount.tasks.registry import make_task
 if TYPE_CHECKING:
     from headcount.study.run import Places
 
+Runs = dict[str, RunSettings]
+
 
 def time_runs(study: StudySettings, places: Places, progress: Progress) -> None:
     """Measure how fast each finished run's model is, unless another process is at it.
@@ -31,35 +37,56 @@ def time_runs(study: StudySettings, places: Places, progress: Progress) -> None:
     How fast a model is depends on which heads are left, and not on its weights, so that none need
     have been kept.
     """
-    untimed = {
+    lock = places.lock("speeds")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return
+    try:
+        untimed = _untimed(study, places)
+        progress.begin("measuring speed", len(untimed))
+        done = 0
+        for runs in _alike(untimed):
+            for _ in _timed(study, places, runs):
+                done += 1
+                progress.advance(done)
+    finally:
+        lock.release()
+
+
+def _untimed(study: StudySettings, places: Places) -> Runs:
+    return {
         name: run
         for name, run in study.runs().items()
         if run.method != UNPRUNED
         and places.has(name)
         and RunResult.load(places.run(name)).examples_per_second is None
     }
-    if untimed:
-        try:
-            with places.lock("speeds").acquire(timeout=0):
-                _time(study, places, untimed, progress)
-        except Timeout:
-            return
 
 
-def _time(
-    study: StudySettings, places: Places, runs: dict[str, RunSettings], progress: Progress
-) -> None:
+def _alike(runs: Runs) -> Iterator[Runs]:
+    """Runs that are evaluated on the same batches."""
+    groups: dict[str, Runs] = {}
+    for name, run in runs.items():
+        data = asdict(replace(run.data_settings(), weights_seed=0))
+        key = json.dumps([data, run.training.eval_batch_size], sort_keys=True, default=str)
+        groups.setdefault(key, {})[name] = run
+    yield from groups.values()
+
+
+def _timed(study: StudySettings, places: Places, runs: Runs) -> Iterator[str]:
+    """Time each of these runs, and write its figures; yields its name."""
     first = next(iter(runs.values()))
     task = make_task(first.task, first.data_settings())
     source = task.model_folder(first.model)
     processor = task.load_processor(source)
     base = places.base(study, first)
     whole = task.load_model(str(base) if base.exists() else source, processor).eval()
+    nn.Module.to(whole, PartialState().device)
     data = next(iter(task.evaluation_data(processor).values()))
     collator = task.collator(processor, whole)
-    batches = batches_of(data, study.training.eval_batch_size, whole, collator)
-    progress.begin("measuring speed", len(runs))
-    for done, (name, run) in enumerate(runs.items(), 1):
+    batches = batches_of(data, first.training.eval_batch_size, whole, collator)
+    for name, run in runs.items():
         folder = places.run(name)
         small = copy.deepcopy(whole)
         remove_heads(small, HeadMask.load(folder / MASK))
@@ -72,4 +99,4 @@ def _time(
         if (folder / CARD).is_file():
             write_card(folder, name, task.auto_class, run, result)
         result.save(folder)
-        progress.advance(done)
+        yield name

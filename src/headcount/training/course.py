@@ -25,7 +25,7 @@ def begin_anew(scheduler: LRScheduler, args: TrainingArguments, bounds: Sequence
         raise HeadcountError(
             f"the learning rate cannot begin anew with the scheduler "
             f"{SchedulerType(args.lr_scheduler_type).value}; "
-            "take linear, cosine or another that is a function of the step"
+            "take linear, cosine or another that is a function of the step, or give anew=False"
         )
     parts = [_part(args, bounds[-1], *ends) for ends in itertools.pairwise(bounds)]
 

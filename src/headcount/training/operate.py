@@ -39,8 +39,17 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
         """Whether the time of an operation has come that was not done."""
         return isinstance(self.pruner, Handover) and self.pruner.is_due(step, total_steps)
 
-    def operate(self) -> HeadMask:
-        """Have the pruner choose the heads that stay, and pass on what the others know."""
+    @property
+    def has_operated(self) -> bool:
+        """Whether an operation was done, in this training or in what it goes on from."""
+        return isinstance(self.pruner, Handover) and int(self.pruner.done) > 0
+
+    def operate(self, last: bool = False) -> HeadMask:
+        """Have the pruner choose the heads that stay.
+
+        Args:
+            last: no step follows, whatever was planned.
+        """
         pruner, model = self.pruner, self.accelerator.unwrap_model(self.model)
         assert isinstance(pruner, Handover), "no operation is ever due with another"
         if self.teaches_itself and self.teacher is None:
@@ -48,7 +57,9 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
             if self.args.should_save:
                 save_teacher(model, self._folder())
         batches = sampled(self, pruner.sample)
-        mask = pruner.operate(model, batches, self.state.global_step, self.state.max_steps)
+        total = self.state.max_steps or 1  # unknown before the first step
+        step = total if last else self.state.global_step
+        mask = pruner.operate(model, batches, step, total)
         if pruner.begins_anew and self.optimizer is not None:
             plain(self.optimizer).state.clear()  # it is of gradients with all heads
         # Rounding may differ from one device to another, and the heads that stay must not.

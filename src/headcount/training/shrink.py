@@ -176,7 +176,7 @@ def _refuse_other_states(optimizer: torch.optim.Optimizer, cut: list[nn.Paramete
             ):
                 raise HeadcountError(
                     f"the state of {type(optimizer).__name__} cannot be cut with the heads; use "
-                    "AdamW, Adam or SGD, or leave out commit_at and shed"
+                    "AdamW, Adam or SGD, or a pruner that cuts at the end, such as JointDSP"
                 )
 
 

@@ -109,6 +109,7 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         """Train as `Trainer` does; heads that are out from the start are cut before."""
         lasting = self.pruner.lasting(0, 1)
         if self.is_operation_due(0, 1) and not resume_from_checkpoint:
+            self._move_model_to_device(self._plain(), self.args.device)  # else done after this
             self.cut(self.operate())
         elif lasting is not None and len(lasting) < len(find_heads(self._plain())):
             self.cut(lasting)
@@ -136,10 +137,10 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         if worth_cutting(here, lasting, final):
             self.cut_after_step(lambda: lasting)
 
-    def operate(self) -> HeadMask:
+    def operate(self, last: bool = False) -> HeadMask:
         """Take the gates off, and have the pruner operate."""
         self._gates.close()
-        return super().operate()
+        return super().operate(last)
 
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
@@ -155,7 +156,7 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         """
         self._gates.close()
         if self.is_operation_due(1, 1):
-            self.cut(self.operate())  # the training ended before it came to that
+            self.cut(self.operate(last=True))  # the training ended before it came to that
             self._gates.close()
         if self._skeleton is not None:
             self.model = self.model_wrapped = gathered(self._skeleton, self.model_wrapped)
@@ -285,7 +286,8 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         load_pruner(self.pruner, Path(resume_from_checkpoint))
         here = saved_heads(Path(resume_from_checkpoint))
-        if here is not None and len(here) < len(find_heads(self._plain())):
+        fewer = here is not None and len(here) < len(find_heads(self._plain()))
+        if here is not None and (fewer or self.has_operated):
             self._gates.close()
             self.remember_teacher()
             self.cut(here)
