@@ -1,4 +1,4 @@
-"""Fine-tune, prune to a few heads in three ways, cut, time, and show what it cost."""
+"""Fine-tune, prune to a few heads in two ways, cut, time, and show what it cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 from headcount.whole import write_whole
 
-METHODS = ("handover", "joint-dsp", "michel")
+METHODS = ("joint-dsp", "michel")
 TRAIN, EVALUATION = 7_200, 900
 TRAINING = TrainingSettings(
     epochs=1.0,
