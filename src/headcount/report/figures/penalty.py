@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from headcount.report.figures.style import dress, head, legend, look, new_figure
 from headcount.report.study_data import Comparison
@@ -28,6 +29,7 @@ def draw_penalty(comparison: Comparison) -> Figure | str:
         )  # fmt: skip
     head(figure, f"{comparison.model}, {comparison.task}: heads left by a price")
     dress(axes, "", "price λ per head", "kept heads")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if (rows["penalty"] > 0).all() and rows["penalty"].nunique() > 1:
         axes.set_xscale("log")
     axes.set_ylim(bottom=0)
