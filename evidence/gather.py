@@ -1,10 +1,12 @@
-"""Copy what others can check out of a study's folder: no weights, no data, no predictions.
+"""Copy what others can check out of a study's folder: no weights, no data.
 
     headcount report STUDY
     python evidence/gather.py STUDY evidence/NAME
 
 What was asked for (`study.json`), the results, the mask of every run, the tables, the figures, and
-the tables and figures of the study's analyses.
+the tables and figures of the study's analyses. `runs.tar.xz` has all that `headcount report` reads
+of the runs, their predictions among them: unpacked beside `results.csv` it makes the folder a study
+again, which can be reported anew or go on.
 """
 
 from __future__ import annotations
@@ -12,10 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 FIGURES = (".png",)
 TABLES = (".md", ".csv", ".json")
+RECORDS = (
+    "metrics.json",
+    "settings.json",
+    "mask.json",
+    "importance.json",
+    "selection_history.json",
+    "predictions/*.json",
+)
 
 
 def gather(study: Path, place: Path) -> None:
@@ -30,10 +41,23 @@ def gather(study: Path, place: Path) -> None:
             runs[run.name] = json.loads(mask.read_text(encoding="utf-8"))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(mask)}" for name, mask in runs.items())
     (place / "masks.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
+    _pack(study, place / "runs.tar.xz")
     _copy(study / "report" / "tables", place / "tables", TABLES)
     _copy(study / "report" / "figures", place / "figures", FIGURES)
     for analysis in sorted((study / "analyses").glob("*")):
         _copy(analysis, place / "analyses" / analysis.name, (*TABLES, *FIGURES))
+
+
+def _pack(study: Path, archive: Path) -> None:
+    """Pack the records of the finished runs; the same records make the same bytes."""
+    with tarfile.open(archive, "w:xz") as pack:
+        for result in sorted(study.glob("runs/*/metrics.json")):
+            files = (file for pattern in RECORDS for file in sorted(result.parent.glob(pattern)))
+            for file in files:
+                entry = tarfile.TarInfo(str(file.relative_to(study)))
+                entry.size = file.stat().st_size
+                with file.open("rb") as content:
+                    pack.addfile(entry, content)
 
 
 def _copy(folder: Path, place: Path, endings: tuple[str, ...]) -> None:

@@ -29,8 +29,10 @@ def test_the_demo_shows_what_it_measured(tmp_path: Path) -> None:
     result = run.run_demo(folder, keeps=(4, 2))
     assert [row[:2] for row in result.rows()] == [
         ("unpruned", "72"),
+        ("handover", "4"),
         ("joint-dsp", "4"),
         ("michel", "4"),
+        ("handover", "2"),
         ("joint-dsp", "2"),
         ("michel", "2"),
     ]

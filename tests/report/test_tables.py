@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import shutil
 import statistics
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -81,7 +83,7 @@ def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
     study = read_study(write_study(tmp_path, seeds=1))
     text = to_markdown(build_table(study, next(study.comparisons())))
     assert "| 12 | **78.00** |" in text
-    assert "p < 0.05 (McNemar, exact; over the seeds in common, corrected by Holm's" in text
+    assert "p < 0.05 (McNemar, exact; over the seeds whose predictions both have, " in text
     assert "(1 seed)" in text and "standard deviation" not in text
 
 
@@ -106,6 +108,23 @@ def test_a_method_that_is_ahead_where_both_ran_is_not_called_worse(tmp_path: Pat
     table = build_table(study, next(study.comparisons()))
     assert table.rows[12]["ste"].best and not table.rows[12]["joint-dsp"].worse
     assert "on the seeds that both have it is ahead of ste" in table.notes[0]
+
+
+def test_a_seed_whose_predictions_are_lost_is_left_out_of_the_test(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    places = {}
+    for method, seed, right in product(("ste", "joint-dsp"), (0, 1), (100,)):
+        right += 60 * (method == "joint-dsp")
+        found = {SPLITS[0]: answers(right)}
+        places[method, seed] = writer.run(method, 12, seed, found, {SPLITS[0]: right / EXAMPLES})
+    shutil.rmtree(places["ste", 0] / "predictions")
+    study = read_study(writer.finish())
+    table = build_table(study, next(study.comparisons()))
+    assert table.rows[12]["ste"].worse and not table.notes
+    shutil.rmtree(places["joint-dsp", 1] / "predictions")
+    table = build_table(study, next(study.comparisons()))
+    assert not table.rows[12]["ste"].worse
+    assert "no readable predictions" in table.notes[0]
 
 
 def test_without_references_there_is_no_test_but_a_note(tmp_path: Path) -> None:

@@ -32,6 +32,6 @@ def demo(
     for line in (
         f"masked and cut outputs differ by at most {largest:.1e}",
         f"the picture: {result.figure}",
-        f"the models, each with its card, mask and figures: {output}/joint-dsp-12, …",
+        f"the models, each with its card, mask and figures: {output}/handover-12, …",
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -29,7 +29,7 @@ def draw_demo(
         scores: by method and number of heads.
         unpruned: of the model with all heads.
         heads: how many it has.
-        masks: the kept heads, by title.
+        masks: the kept heads, by title; those of each number of heads together.
         path: the ending decides the format.
     """
     methods = list(dict.fromkeys(method for method, _ in scores))
@@ -54,9 +54,8 @@ def draw_demo(
     axes.set_ylim(0, 118)
     axes.set_yticks(range(0, 101, 20))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
-    columns = (len(masks) + 1) // 2
-    maps = right.subplots(2, columns, squeeze=False)
+    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=3)
+    maps = right.subplots(len(keeps), len(methods), squeeze=False)
     for place, (title, mask) in zip(maps.flat, masks.items(), strict=False):
         grid = np.array([[float(i in mask.kept) for i in row] for row in _rows(mask)])
         place.imshow(grid, cmap=ListedColormap([CUT, KEPT]), vmin=0, vmax=1, aspect="equal")

@@ -1,4 +1,4 @@
-"""Fine-tune, prune to a few heads in two ways, cut, time, and show what it cost."""
+"""Fine-tune, prune to a few heads in three ways, cut, time, and show what it cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 from headcount.whole import write_whole
 
-METHODS = ("joint-dsp", "michel")
+METHODS = ("handover", "joint-dsp", "michel")
 TRAIN, EVALUATION = 7_200, 900
 TRAINING = TrainingSettings(
     epochs=1.0,
@@ -132,7 +132,7 @@ def run_demo(
     figure = folder / "demo.png"
     masks = {
         f"{method}, {keep} heads": HeadMask.load(folder / f"{method}-{keep}" / "mask.json")
-        for method, keep in runs
+        for method, keep in sorted(runs, key=lambda key: -key[1])  # a row of maps per number
     }
     scores = {key: _score(run) for key, run in runs.items()}
     for ending in ("png", "svg"):

@@ -78,9 +78,16 @@ class Run:
         value = (self.settings.get("settings") or {}).get("lambda")
         return None if value is None else float(value)
 
+    def has_predictions(self, split: str) -> bool:
+        """Whether those of an evaluation set were kept."""
+        return self._predictions(split).is_file()
+
+    def _predictions(self, split: str) -> Path:
+        return self.folder / "predictions" / f"{split}.json"
+
     def predictions(self, split: str) -> Predictions:
         """Read the predictions of an evaluation set; they are large, so only when asked for."""
-        path = self.folder / "predictions" / f"{split}.json"
+        path = self._predictions(split)
         try:
             rows = json.loads(path.read_text(encoding="utf-8"))
             return Predictions(

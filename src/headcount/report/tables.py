@@ -160,7 +160,9 @@ def _test(
         pairs = zip(of_method["seed"], of_method["run"], strict=True)
         runs.append({int(seed): study.runs[name] for seed, name in pairs})
         values.append(dict(zip(map(int, of_method["seed"]), of_method["value"], strict=True)))
-    seeds = sorted(runs[0].keys() & runs[1].keys())
+    common = sorted(runs[0].keys() & runs[1].keys())
+    kept = [s for s in common if all(of[s].has_predictions(comparison.split) for of in runs)]
+    seeds = kept or common  # where none were kept, reading them says so
     ahead = sum(values[1][seed] - values[0][seed] for seed in seeds)
     if ahead * (1 if comparison.greater_is_better else -1) > 0:
         raise HeadcountError(
@@ -200,8 +202,8 @@ def legend(table: Table, best: str = "best of each row in bold") -> str:
     parts.append(best)
     if tests:
         parts.append(
-            f"† worse than the best, p < {LEVEL:g} ({'; '.join(sorted(tests))}; over the seeds in "
-            "common, corrected by Holm's method within the row)"
+            f"† worse than the best, p < {LEVEL:g} ({'; '.join(sorted(tests))}; over the seeds "
+            "whose predictions both have, corrected by Holm's method within the row)"
         )
     return "; ".join(parts) + "."
 
