@@ -8,8 +8,8 @@ import pytest
 
 from headcount.errors import HeadcountError
 from headcount.report import resampling
+from headcount.report.run_record import Predictions
 from headcount.report.significance import compare, holm, mcnemar, paired_bootstrap
-from headcount.report.study_data import Predictions
 from headcount.tasks import metrics
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from headcount.report.study_data import Run
+    from headcount.report.run_record import Run
 
 
 @dataclass(frozen=True)

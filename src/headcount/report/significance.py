@@ -23,7 +23,7 @@ from scipy.stats import binomtest, chi2
 from headcount.errors import HeadcountError
 from headcount.report import resampling
 from headcount.report.resampling import Array, Score
-from headcount.report.study_data import Predictions
+from headcount.report.run_record import Predictions
 
 LEVEL = 0.05
 RESAMPLES = 1000

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from headcount.errors import HeadcountError
+from headcount.report.run_record import Run
 from headcount.report.significance import LEVEL, Significance, compare, holm
-from headcount.report.study_data import Comparison, Run, StudyData
+from headcount.report.study_data import Comparison, StudyData
 from headcount.runs.result import in_percent
 from headcount.tasks.glue import GLUE
 

@@ -1,9 +1,11 @@
-"""How long a training took in all, also if it was stopped and resumed."""
+"""How long the stages of a run took in all, also if it was stopped and resumed."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from headcount.whole import write_whole
 
 FILE = "elapsed.json"
+STAGES = "seconds.json"  # of a training that is over, while its results are not all written
 
 
 class Elapsed(TrainerCallback):
@@ -43,6 +46,34 @@ class Elapsed(TrainerCallback):
     def _note(self, since: float) -> None:
         text = json.dumps({"earlier": self.earlier, "since": since}) + "\n"
         write_whole(self.file, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+class Stages:
+    """The stages of a run.
+
+    Attributes:
+        seconds: by the names of the stages.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(self, stage: str, training: Path | None = None) -> Iterator[None]:
+        """Note how long a stage takes, with what a training in it took before it was resumed."""
+        started = time.perf_counter()
+        yield
+        earlier = 0.0 if training is None else earlier_seconds(training)
+        self.seconds[stage] = time.perf_counter() - started + earlier
+
+    def keep(self, folder: Path) -> None:
+        """Keep the time of a training that is over, for the results that a kill leaves undone."""
+        file = folder / STAGES
+        if file.is_file():
+            self.seconds = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            text = json.dumps(self.seconds) + "\n"
+            write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def earlier_seconds(folder: Path) -> float:

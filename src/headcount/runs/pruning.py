@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +20,7 @@ from headcount.pruners.scored import Scored
 from headcount.runs.base_model import Scores, fine_tuned, seconds_of
 from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
 from headcount.runs.compensated import compensated
-from headcount.runs.elapsed import earlier_seconds
+from headcount.runs.elapsed import Stages
 from headcount.runs.evaluate import Evaluation, checked_difference, evaluate
 from headcount.runs.importance import load_importances, rank_by, scoring_seconds
 from headcount.runs.measure import measure
@@ -42,10 +39,8 @@ from headcount.tasks.registry import make_task
 from headcount.training.distil import Distillation
 from headcount.training.history import SelectionHistory
 from headcount.training.shrink import expand
-from headcount.whole import write_whole
 
 _K = TypeVar("_K", float | int, float | int | None)
-SECONDS = "seconds.json"  # of a training that is over, while its results are not all written
 
 
 class PruningRun:
@@ -77,7 +72,7 @@ class PruningRun:
         self.settings, self.output, self.base = settings, output, base
         self.resume, self.speed, self.progress = resume, speed, progress
         self.work = output.with_name(f"{output.name}{UNFINISHED}")
-        self.seconds: dict[str, float] = {}
+        self.stages = Stages()
         self.weights, self.shared_by = True, 1
         self.ranking: Path | None = None
         # Everything that can be wrong is looked at before anything is written.
@@ -122,21 +117,21 @@ class PruningRun:
         state.wait_for_everyone()
         before: Scores | None = None
         if self.base is not None:
-            with self._timed("base"):
+            with self.stages.timed("base"):
                 before = self._base(sets, self.base)
             if whole:
-                self.seconds["base"] = seconds_of(self.base)
+                self.stages.seconds["base"] = seconds_of(self.base)
             if after:
                 model = self._load(str(self.base))
         elif after:
             before = self._scores(self._evaluate(model, sets))
         born = len(find_heads(model))
-        with self._timed("pruning", self.work):
+        with self.stages.timed("pruning", self.work):
             history = self._choose(model, sets)
         if len(find_heads(model)) < born:
             model = self._whole(model, str(self.base) if after and self.base else self.source)
         if state.is_main_process:
-            self._note_seconds()
+            self.stages.keep(self.work)
         results = {}
         for keep, output in outputs.items():
             results[keep] = self._cut(model, keep, output, sets, before, history)
@@ -161,7 +156,7 @@ class PruningRun:
         teacher = self._teacher(model) if self._recovers else None
         if self.compensation is not None:
             self.progress.begin("giving back what the cut takes")
-            with self._timed(COMPENSATE):
+            with self.stages.timed(COMPENSATE):
                 model = compensated(
                     model, mask, self.compensation, self.settings, self.task, self.processor
                 )
@@ -170,7 +165,7 @@ class PruningRun:
             remove_heads(small, mask)
         if self._recovers:
             folder = self.work / f"{RECOVERY}-{len(mask)}"
-            with self._timed(RECOVERY, folder):
+            with self.stages.timed(RECOVERY, folder):
                 common = (self.task, self.processor, folder)
                 recover(self.settings, small, *common, teacher, self.progress)
             model = self._whole(small, str(self.base or self.source))
@@ -199,15 +194,6 @@ class PruningRun:
         trains = not (self.method.post_hoc or given) or self._recovers
         return self.settings.training.distillation() if trains else None
 
-    def _note_seconds(self) -> None:
-        """Keep the time of a training that is over, for the results that a kill leaves undone."""
-        file = self.work / SECONDS
-        if file.is_file():
-            self.seconds = json.loads(file.read_text(encoding="utf-8"))
-        else:
-            text = json.dumps(self.seconds) + "\n"
-            write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
-
     def _what(self) -> str:
         if self.method.post_hoc:
             return self.method.name
@@ -226,14 +212,6 @@ class PruningRun:
         expand(cut, model, HeadMask.all(find_heads(cut)))
         return model
 
-    @contextmanager
-    def _timed(self, stage: str, training: Path | None = None) -> Iterator[None]:
-        """Note how long a stage takes, with what a training in it took before it was resumed."""
-        started = time.perf_counter()
-        yield
-        earlier = 0.0 if training is None else earlier_seconds(training)
-        self.seconds[stage] = time.perf_counter() - started + earlier
-
     def _base(self, sets: dict[str, Dataset], folder: Path) -> Scores:
         return fine_tuned(
             self.settings, self.source, self.task, self.processor, sets, folder, self.progress
@@ -246,7 +224,7 @@ class PruningRun:
         if self.method.needs == "scoring":
             if self.ranking is not None and isinstance(self.pruner, Scored):
                 rank_by(self.pruner, load_importances(self.ranking)[1])
-                self.seconds["scoring"] = scoring_seconds(self.ranking)
+                self.stages.seconds["scoring"] = scoring_seconds(self.ranking)
                 return None
             first = next(iter(sets))
             choose_by_scoring(
@@ -319,6 +297,6 @@ class PruningRun:
             examples_per_second=measured.examples_per_second,
             generated_per_second=measured.generated_per_second,
             difference=difference,
-            seconds=dict(self.seconds),
+            seconds=dict(self.stages.seconds),
             shared_by=self.shared_by,
         )

@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 from headcount.heads.mask import HeadMask
+from headcount.report.run_record import Predictions
 from headcount.report.significance import Significance, compare, enough_resamples
-from headcount.report.study_data import Predictions
 from headcount.runs.evaluate import Evaluation
 from headcount.runs.progress import Progress, Told
 

@@ -26,7 +26,8 @@ from headcount.report.figures.style import (
     new_figure,
     unit,
 )
-from headcount.report.study_data import Comparison, Run, StudyData
+from headcount.report.run_record import Run
+from headcount.report.study_data import Comparison, StudyData
 from headcount.study.entry import UNPRUNED
 
 Array = np.ndarray[Any, Any]

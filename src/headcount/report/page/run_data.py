@@ -9,7 +9,7 @@ import numpy as np
 
 from headcount.report.figures.dynamics import Array, settled
 from headcount.report.page.curves import rounded
-from headcount.report.study_data import Run
+from headcount.report.run_record import Run
 from headcount.runs.result import shown
 
 _MOST_POINTS = 80  # of a course; more are not seen
