@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import torch
+
 Job = Callable[[], object]
 Inside = Callable[[], AbstractContextManager[object]]
 
@@ -64,8 +66,10 @@ def in_turn(
         order = list(zip(jobs, inside or [nullcontext] * len(jobs), times, strict=True))
         for job, around, spent in order if turn % 2 == 0 else reversed(order):
             with around():
+                _settle()
                 started = clock()
                 job()
+                _settle()
                 seconds = clock() - started
             if turn >= 0:
                 spent.append(seconds)
@@ -82,3 +86,9 @@ def side_by_side(
 def ratio(some: Sequence[float], others: Sequence[float]) -> Spread:
     """How many times as long some took as others, compared round by round."""
     return Spread.of([a / b for a, b in zip(some, others, strict=True)])
+
+
+def _settle() -> None:
+    """Wait until an accelerator has done what it was told: it works while Python goes on."""
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()

@@ -21,7 +21,7 @@ from headcount.pruners.michel import Batch
 from headcount.training.course import begin_anew
 from headcount.training.distil import DistillingTrainer
 from headcount.training.saved import load_teacher, save_teacher
-from headcount.training.shrink import ShrinkingTrainer, plain
+from headcount.training.shrink import ShrinkingTrainer, plain_optimizer
 
 
 class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
@@ -61,7 +61,7 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
         step = total if last else self.state.global_step
         mask = pruner.operate(model, batches, step, total)
         if pruner.begins_anew and self.optimizer is not None:
-            plain(self.optimizer).state.clear()  # it is of gradients with all heads
+            plain_optimizer(self.optimizer).state.clear()  # it is of gradients with all heads
         # Rounding may differ from one device to another, and the heads that stay must not.
         return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
 

@@ -63,7 +63,7 @@ class ShrinkingTrainer(Trainer):
             mask: the heads that stay.
         """
         model = self.accelerator.unwrap_model(self.model)
-        optimizer = None if self.optimizer is None else plain(self.optimizer)
+        optimizer = None if self.optimizer is None else plain_optimizer(self.optimizer)
         cut_with_optimizer(model, mask, optimizer)
 
     def _forget_sizes(self) -> None:
@@ -185,7 +185,7 @@ def _has_elements(value: object) -> bool:
     return isinstance(value, Tensor) and value.dim() > 0
 
 
-def plain(optimizer: Any) -> torch.optim.Optimizer:
+def plain_optimizer(optimizer: Any) -> torch.optim.Optimizer:
     """The optimizer inside the one of accelerate."""
     inner: torch.optim.Optimizer = getattr(optimizer, "optimizer", optimizer)
     return inner
