@@ -97,3 +97,12 @@ def test_a_recovery_that_was_stopped_goes_on_to_the_same_result(
 def test_no_epochs_are_no_recovery() -> None:
     with pytest.raises(HeadcountError, match="recovery_epochs is 0, expected a number above 0"):
         TrainingSettings(recovery_epochs=0)
+
+
+def test_what_trains_the_model_itself_has_nothing_to_recover_from(
+    settings: RunSettings, tmp_path: Path
+) -> None:
+    said = r"handover trains the model itself.* recovery_epochs, which is for pipelined-dsp"
+    with pytest.raises(HeadcountError, match=said):
+        prune(replace(settings, method="handover"), tmp_path / "out", speed=False)
+    assert list(tmp_path.glob("out*")) == []

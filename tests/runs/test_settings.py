@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headcount import HeadcountError
-from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.tasks.classification import TableOptions
+from headcount.tasks.images import ImageOptions
+from headcount.tasks.language_modelling import LanguageModellingOptions
+from headcount.tasks.translation import TranslationOptions
+
+PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 
 
 @pytest.mark.parametrize(
@@ -37,3 +45,11 @@ def test_settings_at_the_edge_are_taken() -> None:
 def test_a_seed_is_a_whole_number() -> None:
     with pytest.raises(HeadcountError, match="the seed is -1, expected a whole number"):
         RunSettings("model", "mnli", "data", seed=-1)
+
+
+def test_the_page_of_recipes_has_every_key() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    options = (TableOptions, ImageOptions, LanguageModellingOptions, TranslationOptions)
+    for settings in (TrainingSettings, ExampleSettings, *options):
+        missing = [f.name for f in fields(settings) if f"`{f.name}`" not in page]
+        assert not missing, f"{settings.__name__}: {missing}"

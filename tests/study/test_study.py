@@ -203,6 +203,15 @@ def test_a_study_goes_on_when_a_setting_is_newer_than_it(
     assert len(hc.load_study(folder)) == ROWS
 
 
+def test_what_follows_a_cut_is_asked_only_of_methods_that_cut_a_trained_model(study: Path) -> None:
+    asked = yaml.safe_load(study.read_text())
+    asked["training"]["recovery_epochs"] = 1
+    study.write_text(yaml.safe_dump(asked))
+    runs = StudySettings.read(study).runs()
+    assert runs["michel-2-seed0"].training.recovery_epochs == 1
+    assert runs["joint-dsp-2-seed0"].training.recovery_epochs is None
+
+
 @pytest.mark.parametrize(
     ("entry", "change", "said"),
     [
@@ -278,6 +287,10 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
         ({"settings": {"mine": {"step": 1}}}, r"line 2: there is no method mine; .*method: under"),
         ({"settings": {"michel": {"method": "ste"}}}, r"line 3: michel is a method itself; give"),
         ({"settings": {"unpruned": {"keep": 2}}}, r"line 3: unpruned keeps all heads"),
+        (
+            {"settings": {"unpruned": {"training": {"recovery_epochs": 1}}}},
+            r"line 4: unpruned trains the model itself",
+        ),
         ({"settings": {"michel": {"keep": "all"}}}, r"line 3: keep is 'all', expected a list"),
         ({"settings": {"michel": {"keep": "own"}}}, r"line 2: michel needs to know how many"),
         ({"settings": {"michel": {"seeds": "x"}}}, r"line 3: seeds is 'x', expected a list"),

@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from headcount.tasks.base import DataSettings
 from headcount.tasks.glue import GLUE
 from headcount.tasks.registry import CLASSES, GLUE_NAMES, make_task
@@ -35,7 +33,7 @@ def test_an_unknown_name_is_told() -> None:
 
 WITHOUT_EXTRA = """
 import sys
-for name in ("datasets", "pandas", "pyarrow", "scipy", "sklearn"):
+for name in ("accelerate", "datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"):
     sys.modules[name] = None
 import headcount
 from headcount.tasks.base import DataSettings
@@ -47,7 +45,6 @@ except headcount.HeadcountError as error:
 """
 
 
-@pytest.mark.slow
 def test_without_the_extra_it_is_told_what_to_install() -> None:
     got = subprocess.run([sys.executable, "-c", WITHOUT_EXTRA], capture_output=True, text=True)
     assert "the task mnli needs the package" in got.stdout, got.stderr

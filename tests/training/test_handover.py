@@ -45,6 +45,14 @@ def test_heads_go_in_operations_and_k_are_left(tmp_path: Path) -> None:
     assert torch.equal(logits(trainer.pruned_model()), small)
 
 
+def test_before_the_last_operation_it_is_evaluated_with_all_heads_there_are(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, twice(), logging_steps=1)
+    assert trainer.mask() == HeadMask.all(find_heads(trainer.model))
+    assert torch.equal(logits(trainer.model), logits(bert()))
+    trainer.train()
+    assert [len(s.heads) for s in trainer.history.selections] == [8, 8, 5, 5, 3, 3, 3]
+
+
 def test_what_goes_is_passed_on(tmp_path: Path) -> None:
     """After an operation without further steps, it is closer to what it was than cut plainly."""
     batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}

@@ -64,6 +64,15 @@ def main() -> None:
     except HeadcountError as error:
         Console(stderr=True, soft_wrap=True).print(f"headcount: {error}", style="red", markup=False)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("", "headcount"):
+            raise  # no package that could be installed
+        Console(stderr=True, soft_wrap=True).print(
+            f"headcount: this needs the package {error.name}, which is not installed; run: "
+            "pip install 'headcount[tasks]'",
+            style="red", markup=False,
+        )  # fmt: skip
+        sys.exit(2)
     except Stopped as stopped:
         Console(stderr=True, soft_wrap=True).print(f"headcount: {stopped}", markup=False)
         sys.exit(130)  # as a shell reports Ctrl-C

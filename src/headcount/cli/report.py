@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from headcount.cli.show import show_rows
-from headcount.errors import HeadcountError
 
 
 def report(
@@ -20,16 +19,10 @@ def report(
     Example: headcount report study
     """
     console = Console()
-    try:
-        from headcount.report.page.page import FILE as PAGE
-        from headcount.report.table_text import aside, to_terminal
-        from headcount.report.tables import label, legend
-        from headcount.report.write import FOLDER, write_report
-    except ModuleNotFoundError as error:
-        raise HeadcountError(
-            f"a report needs the package {error.name}, which is not installed; "
-            "run: pip install 'headcount[tasks]'"
-        ) from error
+    from headcount.report.page.page import FILE as PAGE
+    from headcount.report.table_text import aside, to_terminal
+    from headcount.report.tables import label, legend
+    from headcount.report.write import FOLDER, write_report
 
     done = write_report(study)
     for table in done.tables:

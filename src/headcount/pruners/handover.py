@@ -33,7 +33,7 @@ class Handover(Pruner):
 
     A `PruningTrainer` operates by itself, on a sample of its training data. In a loop of your own,
     `bind` it to the heads of the model, call `operate` when `is_due` says so, and cut with
-    `remove_heads`.
+    `remove_heads`. Before the last operation no K heads are chosen: `mask` has all that are there.
 
     Args:
         keep: K.
@@ -42,7 +42,7 @@ class Handover(Pruner):
         anew: let the optimizer and the learning rate begin anew after the last operation, since
             what is left has much to learn.
         sample: examples of the training data that an operation looks at.
-        ridge: see `compensate`.
+        ridge: what a change of the output weights costs, in units of the mean square of the values.
         **scope: see `Pruner`.
     """
 
@@ -82,6 +82,18 @@ class Handover(Pruner):
         """Whether the time of an operation has come that was not done."""
         self.bound()
         return self._reached(step, total_steps) > int(self.done)
+
+    def mask(self, keep: int | float | None = None) -> HeadMask:
+        """The K heads that stay; before the last operation all that are there."""
+        if int(self.done) == self.operations:
+            return super().mask(keep)
+        return HeadMask.all(self.bound()) if self.present is None else self.present
+
+    def commit(self, heads: HeadMask) -> None:
+        """Learn that all heads but these are cut; after the last operation that is final."""
+        self.present = heads
+        if int(self.done) == self.operations:
+            super().commit(heads)
 
     @property
     def begins_anew(self) -> bool:

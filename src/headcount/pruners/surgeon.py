@@ -33,7 +33,7 @@ class Surgeon(Scored):
 
     Args:
         keep: K; None ranks all heads.
-        ridge: see `compensate`.
+        ridge: what a change of the output weights costs, in units of the mean square of the values.
         **scope: see `Pruner`.
     """
 
@@ -68,7 +68,7 @@ def rises(
         model: fine-tuned, cut before or not; it is not changed.
         scope: which heads.
         batches: what the model takes, labels included; gone through once.
-        ridge: see `compensate`.
+        ridge: what a change of the output weights costs, in units of the mean square of the values.
     """
     heads = find_heads(model)
     inside = {block.name for block in scope.blocks(heads)}

@@ -152,7 +152,7 @@ class Method:
             own = [name for name in _SCOPE if name != "freeze" or self.pruner is JointDSP]
             given = {
                 **{name: given.pop(name) for name in own if name in given},
-                "settings": _dsp_settings(self.name, given),
+                "settings": _dsp_settings(self.name, given, own),
             }
         if self.pruner in (Michel, Surgeon):
             given.pop(SAMPLE, None)
@@ -170,6 +170,15 @@ class Method:
                     )
             given["keep"] = keep
         return self.pruner(seed=seed, **given)
+
+    def refuse_recovery(self, epochs: float | None) -> None:
+        """Tell that a method trains the model itself, if it is to be trained after the cut."""
+        if epochs is not None and not self.post_hoc:
+            able = ", ".join(name for name, row in METHODS.items() if row.post_hoc)
+            raise HeadcountError(
+                f"{self.name} trains the model itself, so it has nothing to recover from; leave "
+                f"out recovery_epochs, which is for {able}"
+            )
 
     def refuse_many(self) -> None:
         """Tell that a method chooses for one K at a time, if it does."""
@@ -209,7 +218,7 @@ def choosing(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in after}
 
 
-def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
+def _dsp_settings(method: str, given: dict[str, Any], scope: Collection[str]) -> DSPSettings:
     preset = given.pop("preset", "default")
     if preset not in PRESETS:
         raise HeadcountError(
@@ -221,7 +230,7 @@ def _dsp_settings(method: str, given: dict[str, Any]) -> DSPSettings:
         if name not in known and name not in _ANNEALING:
             raise HeadcountError(
                 f"{method} has no setting {name}; it has "
-                f"{', '.join(sorted({'preset', *known, *_ANNEALING, *_SCOPE}))}"
+                f"{', '.join(sorted({'preset', *known, *_ANNEALING, *scope}))}"
             )
     course: dict[str, Any] = {_ANNEALING[n]: given.pop(n) for n in list(given) if n in _ANNEALING}
     if isinstance(given.get("scale"), list):

@@ -27,8 +27,8 @@ from headcount.runs.measure import measure
 from headcount.runs.methods import COMPENSATE, Method, find_method
 from headcount.runs.output import Outcome, write_outcome
 from headcount.runs.progress import Progress
-from headcount.runs.recover import RECOVERY, recover
-from headcount.runs.result import RunResult, Sides
+from headcount.runs.recover import recover
+from headcount.runs.result import RECOVERY, RunResult, Sides
 from headcount.runs.settings import RunSettings
 from headcount.runs.signature import signature
 from headcount.runs.trainer import make_trainer, training_arguments
@@ -80,6 +80,7 @@ class PruningRun:
         keep = settings.trained_for or settings.keep
         warm = settings.training.warm_start
         self.pruner: Pruner = self.method.make(keep, settings.settings, settings.seed, warm)
+        self.method.refuse_recovery(settings.training.recovery_epochs)
         self.compensation = self.method.compensation(settings.settings)
         self.task: Task = make_task(settings.task, settings.data_settings())
         self.source = self.task.model_folder(settings.model)
@@ -186,7 +187,7 @@ class PruningRun:
 
     @property
     def _recovers(self) -> bool:
-        return self.method.post_hoc and self.settings.training.recovery_epochs is not None
+        return self.settings.training.recovery_epochs is not None
 
     def _distillation(self) -> Distillation | None:
         """What is learned from the unpruned model, if anything is trained after the base."""
@@ -287,7 +288,7 @@ class PruningRun:
                     len(data),
                     self.compensation is not None,
                     self._distillation(),
-                    self.settings.training.recovery_epochs if self._recovers else None,
+                    self.settings.training.recovery_epochs,
                 )
                 for split, data in sets.items()
             },

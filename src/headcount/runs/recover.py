@@ -13,8 +13,6 @@ from headcount.runs.trainer import make_trainer, train, training_arguments
 from headcount.tasks.base import Processor, Task
 from headcount.training.trainer import PruningTrainer
 
-RECOVERY = "recovery"
-
 
 def recover(
     settings: RunSettings,

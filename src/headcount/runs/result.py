@@ -10,10 +10,10 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.runs.methods import COMPENSATE
-from headcount.runs.recover import RECOVERY
 from headcount.whole import write_whole
 
 FILE = "metrics.json"
+RECOVERY = "recovery"  # the stage after the cut
 _FORMAT = "headcount run 1"
 
 

@@ -57,8 +57,9 @@ class TrainingSettings:
         max_length: longer inputs are cut, in tokens.
         log_every: steps between two logs; the selection history has one entry each.
         evaluate_every: steps between two evaluations, during a pruning, of the model with the
-            selected heads alone, on the first evaluation set; for the selection history. They
-            change nothing else, but each takes as long as any evaluation. None does none.
+            selected heads alone (before a handover operates, with all), on the first evaluation
+            set; for the selection history. They change nothing else, but each takes as long as any
+            evaluation. None does none.
         report_to: loggers of transformers (tensorboard, wandb, …).
     """
 

@@ -22,7 +22,8 @@ class Watch(TrainerCallback):
     """Puts the deciding metric of the masked model into the trainer's history.
 
     Evaluation mode has the mask in place of the gates, so this is the model that a training which
-    ended here would give. The training goes on as if it had not been watched.
+    ended here would give (but for a handover, which would operate at its end). The training goes on
+    as if it had not been watched.
 
     Args:
         trainer: with the pruner.

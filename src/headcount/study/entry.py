@@ -74,6 +74,7 @@ class _Reserved:
     one_run: bool = False
 
 
+RECOVERY_EPOCHS = "recovery_epochs"
 RESERVED = tuple(asdict(_Reserved()))
 
 
@@ -112,6 +113,12 @@ def read_entry(
         if own_count:
             raise recipe.error((*at, "one_run"), f"one_run needs the keep of {name} in numbers")
     everything = {**asdict(training), **given.training}
+    try:
+        find_method(method).refuse_recovery(given.training.get(RECOVERY_EPOCHS))
+    except HeadcountError as error:
+        raise recipe.error((*at, "training", RECOVERY_EPOCHS), str(error)) from error
+    if not find_method(method).post_hoc:
+        everything[RECOVERY_EPOCHS] = None  # the study's is for the other methods
     counts = keep if given.keep is None else given.keep
     ordered: tuple[float | int | None, ...] = tuple(sorted(set(counts), reverse=True))
     return Entry(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import random
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
-from datasets import Dataset
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Subset
 from transformers import Trainer
+from transformers.utils.import_utils import is_datasets_available
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
@@ -62,6 +62,8 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
         mask = pruner.operate(model, batches, step, total)
         if pruner.begins_anew and self.optimizer is not None:
             plain_optimizer(self.optimizer).state.clear()  # it is of gradients with all heads
+        from accelerate.utils import broadcast_object_list  # a Trainer needs it, to import does not
+
         # Rounding may differ from one device to another, and the heads that stay must not.
         return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
 
@@ -99,7 +101,7 @@ def sampled(trainer: Trainer, number: int) -> list[Batch]:
         )
     drawn = random.Random(trainer.args.seed).sample(range(len(data)), min(number, len(data)))
     collate: Any = trainer.data_collator
-    if isinstance(data, Dataset):
+    if is_datasets_available() and isinstance(data, import_module("datasets").Dataset):
         data = trainer._remove_unused_columns(data, "sample")
     else:
         collate = trainer._get_collator_with_removed_columns(collate, "sample")

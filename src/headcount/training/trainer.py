@@ -41,9 +41,10 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         small = trainer.pruned_model()
 
     Training uses the pruner's gates; evaluation, prediction and generation use its mask, also in
-    the middle of the training. A training that stopped goes on with
-    `train(resume_from_checkpoint=True)`, exactly as if it had not stopped. `selection_history.json`
-    in the output folder tells which heads were selected at every log, and at which temperature.
+    the middle of the training (all heads, as long as `Handover` has not operated). A training that
+    stopped goes on with `train(resume_from_checkpoint=True)`, exactly as if it had not stopped.
+    `selection_history.json` in the output folder tells which heads were selected at every log, and
+    at which temperature.
 
     Training logs gain `heads_selected`, `heads_changed` (since the last log), and where the pruner
     has them `temperature`, `heads_expected` and `penalty_weight`. The logged loss is the model's,
@@ -150,7 +151,7 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         return self.pruner.mask(keep)
 
     def detach(self) -> PreTrainedModel:
-        """Take the gates off, and return the model with all its heads as it was trained.
+        """Take the gates off, and return the model as it was trained, uncut or as it was cut there.
 
         Of a model that FSDP shards it is a whole copy, gathered on every process at once.
         """

@@ -44,7 +44,10 @@ class Course(NamedTuple):
 
 
 def settled(run: Run) -> Course | None:
-    """The share of the finally selected heads that are selected, at each step of the history.
+    """How far the selection is the final one, at each step of the history.
+
+    It is the share of heads that both have, of the larger one's: with K heads at all times that of
+    the finally selected heads that are selected, and small as long as there are many more.
 
     Returns:
         None for a run without a history, one that kept no head, or one whose heads were given:
@@ -56,7 +59,7 @@ def settled(run: Run) -> Course | None:
     final = set(run.mask.kept) if run.mask is not None else set(selections[-1].heads)
     if not final:
         return None
-    shares = [len(final & set(selection.heads)) / len(final) for selection in selections]
+    shares = [len(final & set(s.heads)) / max(len(final), len(s.heads)) for s in selections]
     return Course(np.array([float(s.step) for s in selections]), np.array(shares))
 
 
