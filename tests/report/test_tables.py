@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from headcount.report.study_data import read_study
-from headcount.report.table_text import to_frame, to_latex, to_markdown
+from headcount.report.table_text import to_frame, to_latex, to_markdown, to_terminal
 from headcount.report.tables import Table, build_table
 
 from .synthetic import BORN, EXAMPLES, RIGHT, SPLITS, Writer, answers, write_study
@@ -69,6 +69,20 @@ def test_latex(table: Table) -> None:
     assert r"12 & \textbf{78.50 $\pm$ 0.50} & 75.50 $\pm$ 0.50$^\dagger$ &" in text
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 2
     assert r"accuracy, \%" in text
+
+
+def test_many_methods_stand_below_each_other_on_a_screen(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    methods = ("joint-dsp", "ste", "michel", "random", "surgeon", "attrition")
+    for number, (method, keep) in enumerate(product(methods, (12, 6))):
+        right = 100 + number
+        writer.run(method, keep, 0, {SPLITS[0]: answers(right)}, {SPLITS[0]: right / EXAMPLES})
+    study = read_study(writer.finish())
+    columns, rows = to_terminal(build_table(study, next(study.comparisons())))
+    assert columns == ["12 heads", "6 heads"]
+    assert sorted(row[0] for row in rows[:-1]) == sorted(methods)
+    assert ["attrition", "55.00*", "55.50*"] in rows
+    assert rows[-1] == ["seeds", "1", "1"]
 
 
 def test_frame_has_every_number(table: Table) -> None:

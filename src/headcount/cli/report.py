@@ -28,7 +28,7 @@ def report(
     for table in done.tables:
         if table.rows:
             show_rows(console, f"{label(table)}: {table.title}", *to_terminal(table))
-            signs = legend(table, "* best of the row")
+            signs = legend(table, "* best of that number of heads")
             console.print(signs, highlight=False, markup=False, style="dim")
         for line in aside(table):
             console.print(line, highlight=False, markup=False)

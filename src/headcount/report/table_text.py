@@ -6,6 +6,7 @@ import pandas as pd
 
 from headcount.report.tables import Cell, OwnCount, Table, cell_text, label, legend, seeds_text
 
+_BESIDE = 5  # methods that a screen has room for
 OWN_COLUMNS = ("method", "λ", "heads found")
 
 
@@ -32,12 +33,22 @@ def to_markdown(table: Table) -> str:
 
 
 def to_terminal(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Columns after the first, and rows; * is the best and † significantly worse."""
-    rows = []
-    for k, cells in table.rows.items():
-        texts = [_plain_cell(table, cells.get(method)) for method in table.methods]
-        rows.append([str(k), *texts, seeds_text(list(cells.values()))])
-    return [*table.methods, "seeds"], rows
+    """Columns after the first, and rows; * is the best and † significantly worse.
+
+    Many methods stand below each other, because a screen is not wide enough for them.
+    """
+    seeds = [seeds_text(list(cells.values())) for cells in table.rows.values()]
+    texts = [
+        [_plain_cell(table, cells.get(method)) for method in table.methods]
+        for cells in table.rows.values()
+    ]
+    if len(table.methods) <= max(_BESIDE, len(table.rows)):
+        names = [str(k) for k in table.rows]
+        rows = [[k, *row, n] for k, row, n in zip(names, texts, seeds, strict=True)]
+        return [*table.methods, "seeds"], rows
+    turned = zip(table.methods, zip(*texts, strict=True), strict=True)
+    rows = [[method, *row] for method, row in turned]
+    return [f"{k} heads" for k in table.rows], [*rows, ["seeds", *seeds]]
 
 
 def aside(table: Table) -> list[str]:

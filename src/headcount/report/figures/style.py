@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from functools import partial
@@ -30,6 +31,7 @@ _MARKERS = ("o", "*", "s", "^", "D", "v", "P", "X")
 _DASHES = (
     "-", (0, (4, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)),
 )  # fmt: skip
+_LEGEND_ROW, _FEW_ROWS = 0.2, 3  # inches of a row, and rows that every figure has room for
 _SIZE = 9.0  # points; still legible when the figure is set at half its width
 
 
@@ -94,6 +96,9 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
 
     fitting = [n for n in range(1, len(labels) + 1) if width(n) <= figure.get_figwidth()]
     columns = max(fitting, default=1)
+    rows = math.ceil(len(labels) / columns)
+    # The axes are not to give up their height for a long legend.
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * max(0, rows - _FEW_ROWS))
     figure.legend(
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=_SIZE
     )
