@@ -171,7 +171,8 @@ def show_rows(
 ) -> None:
     """A table: names on the left, figures on the right."""
     table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("")
+    # Names are told apart by their ends, so a narrow screen takes room from figures first.
+    table.add_column("", min_width=max((len(row[0]) for row in rows), default=0))
     for column in columns:
         table.add_column(column, justify="right")
     for row in rows:
