@@ -23,7 +23,7 @@ class Moment:
 
     Attributes:
         step: optimizer steps done.
-        share: of the heads that are kept in the end, those that are selected now.
+        share: how far the selection is the final one; see `settled`.
         temperature: of the gates; None for methods without one.
         value: the metric of the model with the selected heads alone; None if it was not evaluated.
     """

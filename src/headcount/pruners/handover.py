@@ -91,9 +91,10 @@ class Handover(Pruner):
 
     def commit(self, heads: HeadMask) -> None:
         """Learn that all heads but these are cut; after the last operation that is final."""
-        self.present = heads
         if int(self.done) == self.operations:
             super().commit(heads)
+        else:
+            self.present = heads
 
     @property
     def begins_anew(self) -> bool:
