@@ -294,6 +294,8 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
         ({"settings": {"michel": {"keep": "all"}}}, r"line 3: keep is 'all', expected a list"),
         ({"settings": {"michel": {"keep": "own"}}}, r"line 2: michel needs to know how many"),
         ({"settings": {"michel": {"seeds": "x"}}}, r"line 3: seeds is 'x', expected a list"),
+        ({"settings": {"michel": {"seeds": {3: [0]}}}}, r"line 4: .* 3 heads, but keep has 4, 2;"),
+        ({"settings": {"michel": {"seeds": {4: "x"}}}}, r"line 3: seeds is 'x', expected a list"),
         ({"settings": {"michel": {"one_run": True}}}, r"line 3: michel cannot learn for several"),
         ({"settings": {"michel": {"training": {"epoch": 1}}}}, r"line 4: .*mean epochs\?"),
     ],
@@ -309,6 +311,16 @@ def test_a_wrong_study_is_told_with_its_line(
     )
     with pytest.raises(HeadcountError, match=said):
         StudySettings.read(study)
+
+
+def test_a_number_of_heads_may_have_seeds_of_its_own(study: Path) -> None:
+    own = {"methods": ["unpruned", "random"], "settings": {"random": {"seeds": {2: [1]}}}}
+    study.write_text(yaml.safe_dump(yaml.safe_load(study.read_text()) | own))
+    expected = {"random-4-seed0", "random-4-seed1", "random-2-seed1"}
+    read = StudySettings.read(study)
+    assert set(read.runs()) == expected | {"unpruned-all-seed0", "unpruned-all-seed1"}
+    study.write_text(json.dumps(asdict(read)))  # as the study's folder keeps it
+    assert StudySettings.read(study).runs() == read.runs()
 
 
 def test_a_folder_of_something_else_is_left_alone(study: Path, tmp_path: Path) -> None:

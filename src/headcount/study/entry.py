@@ -9,12 +9,14 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.runs.methods import METHODS, find_method
-from headcount.runs.recipe import Recipe, fill
+from headcount.runs.recipe import Key, Recipe, fill
 from headcount.runs.settings import RunSettings, TrainingSettings
 
 UNPRUNED = "unpruned"
 OWN = "own"  # the count that a method finds
 _NAME = re.compile(r"\w[\w.+=-]*")  # it becomes a part of folder names
+
+Count = float | int | None  # of heads; None for the one that the method finds
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,7 @@ class Entry:
     Attributes:
         name: in tables and figures: the method's, or one of the user's own.
         method: behind it.
-        keep: numbers of heads; (None,) for the one that the method finds.
-        seeds: to run it with.
+        seeds: to run it with, by the number of heads.
         training: how it is trained.
         one_run: one training is for every number of heads.
         settings: of the method.
@@ -33,8 +34,7 @@ class Entry:
 
     name: str
     method: str
-    keep: tuple[float | int | None, ...]
-    seeds: tuple[int, ...]
+    seeds: dict[Count, tuple[int, ...]]
     training: TrainingSettings
     one_run: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Entry:
             common: what all entries of the study share.
             seed: of the runs.
         """
-        counts = tuple(keep for keep in self.keep if keep is not None)
+        counts = tuple(keep for keep in self.seeds if keep is not None)
         run = replace(
             common,
             method=self.method,
@@ -59,7 +59,8 @@ class Entry:
         none = "all" if self.method == UNPRUNED else OWN
         return {
             f"{self.name}-{none if keep is None else keep}-seed{seed}": replace(run, keep=keep)
-            for keep in self.keep
+            for keep, seeds in self.seeds.items()
+            if seed in seeds
         }
 
 
@@ -101,6 +102,7 @@ def read_entry(
     own_count = reserved.get("keep") == OWN
     if own_count:
         del reserved["keep"]
+    single = reserved.pop("seeds") if isinstance(reserved.get("seeds"), Mapping) else {}
     given = fill(_Reserved, recipe, reserved, at)
     method = _method(name, given.method, recipe)
     if method == UNPRUNED and "keep" in written:
@@ -112,6 +114,8 @@ def read_entry(
             raise recipe.error((*at, "one_run"), str(error)) from error
         if own_count:
             raise recipe.error((*at, "one_run"), f"one_run needs the keep of {name} in numbers")
+        if single:
+            raise recipe.error((*at, "seeds"), "one_run has one list of seeds for all; give that")
     everything = {**asdict(training), **given.training}
     try:
         find_method(method).refuse_recovery(given.training.get(RECOVERY_EPOCHS))
@@ -120,16 +124,35 @@ def read_entry(
     if not find_method(method).post_hoc:
         everything[RECOVERY_EPOCHS] = None  # the study's is for the other methods
     counts = keep if given.keep is None else given.keep
-    ordered: tuple[float | int | None, ...] = tuple(sorted(set(counts), reverse=True))
+    ordered: tuple[Count, ...] = tuple(sorted(set(counts), reverse=True))
+    if own_count or method == UNPRUNED or not ordered:
+        ordered = (None,)
+    usual = seeds if given.seeds is None else given.seeds
     return Entry(
         name=name,
         method=method,
-        keep=(None,) if own_count or method == UNPRUNED or not ordered else ordered,
-        seeds=seeds if given.seeds is None else given.seeds,
+        seeds=dict.fromkeys(ordered, usual) | _single(single, ordered, recipe, (*at, "seeds")),
         training=fill(TrainingSettings, recipe, everything, (*at, "training")),
         one_run=given.one_run,
         settings={key: value for key, value in written.items() if key not in RESERVED},
     )
+
+
+def _single(
+    written: Mapping[Any, Any], counts: tuple[Count, ...], recipe: Recipe, at: Key
+) -> dict[Count, tuple[int, ...]]:
+    """The seeds of single numbers of heads."""
+    known = {str(count): count for count in counts}  # keys of JSON are text
+    for key in written:
+        if str(key) not in known:
+            raise recipe.error(
+                (*at, str(key)),
+                f"seeds are given for {key} heads, but keep has {', '.join(known)}; add it there",
+            )
+    return {
+        known[str(key)]: fill(_Reserved, recipe, {"seeds": own}, at[:-1]).seeds or ()
+        for key, own in written.items()
+    }
 
 
 def _method(name: str, said: str | None, recipe: Recipe) -> str:

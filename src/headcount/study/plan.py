@@ -52,8 +52,8 @@ class StudySettings:
         examples: where in the data the examples are.
         settings: of each method, by its name. Besides its own, an entry may have `method`, which
             makes it a variant, `keep` (numbers, or `own` for the count that it finds) and `seeds`
-            in place of the study's, `training` with what is different for it, and `one_run`, which
-            prunes to every keep from one training.
+            (a list, or lists by number of heads) in place of the study's, `training` with what is
+            different for it, and `one_run`, which prunes to every keep from one training.
         speed: measure every pruned model's, beside the unpruned one, when all runs are done.
         models: keep the weights of every pruned model.
     """
@@ -114,12 +114,11 @@ class StudySettings:
         """All that is to be done, seed by seed; the unpruned model first."""
         common = RunSettings(self.model, self.task, self.data, examples=self.examples)
         entries = sorted(self.entries(), key=lambda entry: entry.method != UNPRUNED)
-        for seed in dict.fromkeys(seed for entry in entries for seed in entry.seeds):
+        every = (seeds for entry in entries for seeds in entry.seeds.values())
+        for seed in dict.fromkeys(seed for seeds in every for seed in seeds):
             for entry in entries:
-                if seed not in entry.seeds:
-                    continue
                 runs = entry.runs(common, seed)
-                if entry.one_run:
+                if entry.one_run and runs:
                     yield Job(f"{entry.name}-together-seed{seed}", runs)
                 else:
                     yield from (Job(name, {name: run}) for name, run in runs.items())
