@@ -90,6 +90,7 @@ def test_a_model_that_is_fine_tuned_hands_over_at_once() -> None:
             "attrition is a countdown, so it cannot be",
         ),
         ("attrition", 12, {"countdown": [0.5, 0.1]}, "countdown from 0.5 to 0.1 of the training"),
+        ("joint-dsp", 12, {"first": "voita"}, "no first 'voita'; choose random or michel"),
         ("joint-dsp", 12, {"relaxation": "Poisson"}, "no relaxation 'Poisson'; choose gumbel or"),
         ("attrition", 12, {"shed": "flase"}, "shed of attrition is 'flase', expected true or fal"),
         ("ste", 12, {"countdown": "slow"}, "ste cannot be made with countdown: 'slow'"),

@@ -29,6 +29,7 @@ from headcount.pruners.base import Pruner
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
 from headcount.pruners.fixed import Random
 from headcount.pruners.hard_concrete import HardConcrete
+from headcount.pruners.michel import Michel
 from headcount.pruners.schedule import Annealing, Countdown
 from headcount.pruners.ste import STE
 from headcount.training import PruningTrainer, SelectionHistory, Seq2SeqPruningTrainer
@@ -46,6 +47,7 @@ PRUNERS: dict[str, Callable[[], Pruner]] = {
     "poisson": lambda: JointDSP(
         KEEP, DSPSettings(relaxation="poisson", hard=True, countdown=Countdown())
     ),
+    "from_michel": lambda: JointDSP(KEEP, DSPSettings(first="michel")),
     "ste": lambda: STE(KEEP, countdown=Countdown()),
     "attrition": lambda: Attrition(KEEP, shed=False),
     "hard_concrete": lambda: HardConcrete(KEEP),
@@ -135,6 +137,15 @@ def test_leaves_exactly_k_heads_that_give_what_the_masked_model_gave(
     assert "eval_loss" in trainer.evaluate()
     with pytest.raises(HeadcountError, match="removed"):
         trainer.train()
+
+
+def test_w_may_start_from_michels_scores_of_the_model_as_it_is(tmp_path: Path) -> None:
+    pruner = JointDSP(KEEP, DSPSettings(first="michel", learning_rate=0.0))
+    trainer = make_trainer(tmp_path, pruner)
+    trainer.train()
+    batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
+    assert trainer.history.selections[0].heads == trainer.mask().indices
+    assert trainer.mask() == Michel(KEEP).fit(bert(), [batch])
 
 
 def test_one_training_gives_a_model_of_every_size(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -103,6 +103,19 @@ class Pruner(nn.Module):
     @abstractmethod
     def importance(self) -> Tensor:
         """The score of each head in the scope by which the K best are kept."""
+
+    @property
+    def looks_at(self) -> int:
+        """How many training examples it asks to see before the first step; see `look`."""
+        return 0
+
+    def look(self, model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
+        """Learn from the model as it is before the first step, without gates.
+
+        Args:
+            model: the one to be trained.
+            batches: what it takes, labels included.
+        """
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Called before each training step, with steps counted from 0."""

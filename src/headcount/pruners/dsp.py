@@ -6,6 +6,7 @@ the head weights w are learned.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
@@ -13,16 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.choice import Keep, standardised
+from headcount.pruners.michel import Batch, importance
 from headcount.pruners.poisson import drawn_subset, inclusion
 from headcount.pruners.schedule import Annealing, Countdown
 from headcount.pruners.subset import drawn_count, gumbel_noise, hard_top_k, soft_top_k
 
 Relaxation = Literal["gumbel", "poisson"]
+First = Literal["random", "michel"]
 RISK = 0.01  # of shedding a head that the noise would have selected once more, all heads together
 WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
+LOOKED_AT = 512  # training examples, for w to start from Michel's scores
+LEAST = 1e-6  # of the largest score: what a head starts from that the loss does not feel at all
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class DSPSettings:
         annealing: the course of the temperature; with `commit_at`, within the time until then.
         learning_rate: of w, in an optimizer of Adam's kind.
         spread: w starts uniformly between minus and plus this.
+        first: what w starts from: `random`, or `michel`, the log of the scores that `Michel` gives
+            the model as it is, which is worth something where it is fine-tuned already.
         scale: standard deviation of the logits at the start and at the end of the cooldown,
             whatever w has grown to; the noise's is 1.28. None leaves w as it is (the paper).
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
@@ -66,11 +74,15 @@ class DSPSettings:
     relaxation: Relaxation = "gumbel"
     hard: bool = False
     countdown: Countdown | None = None
+    first: First = "random"
 
     def __post_init__(self) -> None:
-        if self.relaxation not in get_args(Relaxation):
-            able = " or ".join(get_args(Relaxation))
-            raise HeadcountError(f"there is no relaxation {self.relaxation!r}; choose {able}")
+        for what, said, able in (
+            ("relaxation", self.relaxation, get_args(Relaxation)),
+            ("first", self.first, get_args(First)),
+        ):
+            if said not in able:
+                raise HeadcountError(f"there is no {what} {said!r}; choose {' or '.join(able)}")
         if self.scale is not None and not (
             isinstance(self.scale, tuple) and len(self.scale) == 2 and min(self.scale) > 0
         ):
@@ -131,6 +143,19 @@ class JointDSP(Pruner):
         generator = torch.Generator().manual_seed(self.seed)
         start = torch.rand(number, generator=generator, dtype=torch.float64)
         self.w = nn.Parameter((2 * start - 1) * self.settings.spread)
+
+    @property
+    def looks_at(self) -> int:
+        """Examples that w is to start from."""
+        return LOOKED_AT if self.settings.first == "michel" else 0
+
+    def look(self, model: nn.Module, batches: Iterable[Batch]) -> None:
+        """Start w from Michel's scores: an importance is exp(w)."""
+        heads = find_heads(model)
+        self.bind(heads)
+        scores = importance(model, heads, HeadMask.all(heads), batches)[self.places]
+        logs = scores.clamp(min=LEAST * float(scores.max())).log()
+        self.w.data.copy_(logs - logs.mean())
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Set the temperature, and draw this step's noise and K."""

@@ -48,6 +48,8 @@ def signature(
         parts += ["hard"] if pruner.settings.hard else []
         if pruner.settings.relaxation != "gumbel":
             parts.append(f"relaxation:{pruner.settings.relaxation}")
+        if pruner.settings.first != "random":
+            parts.append(f"first:{pruner.settings.first}")
     if (falls := countdown_of(pruner)) is not None:
         parts.append(f"countdown:{falls.start:g}>{falls.end:g}^{falls.power:g}")
     if isinstance(pruner, Handover):

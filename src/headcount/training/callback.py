@@ -20,6 +20,8 @@ class PrunerCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Note the first selection."""
+        if self.trainer.pruner_step is not None:
+            self.trainer.pruner_step.forget()
         self.trainer.begin_history()
 
     def on_pre_optimizer_step(

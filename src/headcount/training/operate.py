@@ -44,6 +44,15 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
         """Whether an operation was done, in this training or in what it goes on from."""
         return isinstance(self.pruner, Handover) and int(self.pruner.done) > 0
 
+    def look(self) -> None:
+        """Show the pruner the model as it is, on a sample of the data."""
+        from accelerate.utils import broadcast  # a Trainer needs it, to import does not
+
+        model = self.accelerator.unwrap_model(self.model)
+        self.pruner.look(model, sampled(self, self.pruner.looks_at))
+        for parameter in self.pruner.parameters():  # rounding may differ between devices
+            parameter.data.copy_(broadcast(parameter.data))
+
     def operate(self, last: bool = False) -> HeadMask:
         """Have the pruner choose the heads that stay.
 

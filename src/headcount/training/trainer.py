@@ -20,12 +20,12 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner, frozen
-from headcount.pruners.hard_concrete import HardConcrete
 from headcount.surgery import remove_heads
 from headcount.training.averaging import AveragingTrainer
 from headcount.training.callback import PrunerCallback
 from headcount.training.clipping import clipping_with_model
 from headcount.training.history import SelectionHistory
+from headcount.training.logs import TellingTrainer
 from headcount.training.operate import OperatingTrainer
 from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
 from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
@@ -33,7 +33,7 @@ from headcount.training.shrink import refuse_uncuttable, worth_cutting
 from headcount.training.step import PrunerStep
 
 
-class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
+class PruningTrainer(TellingTrainer, OperatingTrainer, ShardedTrainer, AveragingTrainer):
     """A `Trainer` that chooses K heads of the model while it trains it.
 
         trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
@@ -79,11 +79,6 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
             refuse_uncuttable(self.args, self.is_fsdp_enabled or self.is_deepspeed_enabled)
         self.pruner_step: PrunerStep | None = None
         self._attach()
-        checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
-        if checkpointing.get("use_reentrant"):
-            # It goes backward into blocks whose input asks for it only, not for the gates' sake.
-            self._plain().enable_input_require_grads()
-            self._gates.callback(self._plain().disable_input_require_grads)
         pruner.to(self.args.device)
         if self.is_fsdp_enabled:
             self.accelerator.prepare = preparing(self.accelerator.prepare, pruner)
@@ -101,6 +96,11 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
         model, pruner = self._plain(), self.pruner
         if pruner.committed is None:
             self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(model)))
+            checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
+            if checkpointing.get("use_reentrant"):
+                # It goes backward into blocks whose input asks for it only, not for gates' sake.
+                model.enable_input_require_grads()
+                self._gates.callback(model.disable_input_require_grads)
         else:
             self.pruner_step = None
             pruner.zero_grad()  # the optimizer would go on with the last one
@@ -108,9 +108,19 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train as `Trainer` does; heads that are out from the start are cut before."""
+        if self._removed:
+            raise HeadcountError(
+                "the heads were removed from this trainer's model; make a new Trainer to train on"
+            )
         lasting = self.pruner.lasting(0, 1)
-        if self.is_operation_due(0, 1) and not resume_from_checkpoint:
+        begins = not resume_from_checkpoint
+        if begins and (self.is_operation_due(0, 1) or self.pruner.looks_at):
             self._move_model_to_device(self._plain(), self.args.device)  # else done after this
+        if begins and self.pruner.looks_at:
+            self._gates.close()
+            self.look()
+            self._attach()
+        if begins and self.is_operation_due(0, 1):
             self.cut(self.operate())
         elif lasting is not None and len(lasting) < len(find_heads(self._plain())):
             self.cut(lasting)
@@ -146,10 +156,6 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
     def _plain(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
 
-    def mask(self, keep: int | float | None = None) -> HeadMask:
-        """The heads that are selected now; of several K for this one, or for the smallest."""
-        return self.pruner.mask(keep)
-
     def detach(self) -> PreTrainedModel:
         """Take the gates off, and return the model as it was trained, uncut or as it was cut there.
 
@@ -184,10 +190,6 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         """The optimizer of `Trainer`, with the pruner's own groups."""
-        if self._removed:
-            raise HeadcountError(
-                "the heads were removed from this trainer's model; make a new Trainer to train on"
-            )
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
         missing = [g for g in self.pruner.parameter_groups() if not _held(optimizer, g)]
         if missing and self.lr_scheduler is not None:
@@ -236,43 +238,6 @@ class PruningTrainer(OperatingTrainer, ShardedTrainer, AveragingTrainer):
 
     def _setting(self, name: str, default: Any) -> Any:
         return getattr(getattr(self.pruner, "settings", None), name, default)
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Log as `Trainer` does; a training log also tells about the heads."""
-        if "loss" in logs:
-            logs.update(self._readings())
-        super().log(logs, *args, **kwargs)
-
-    def _readings(self) -> dict[str, float]:
-        changed = self.note_selection()
-        readings: dict[str, float] = {"heads_selected": len(self.mask()), "heads_changed": changed}
-        if (temperature := self._temperature()) is not None:
-            readings["temperature"] = temperature
-        if isinstance(self.pruner, HardConcrete):
-            readings["heads_expected"] = float(self.pruner.expected_count().detach())
-            readings["penalty_weight"] = self.pruner.penalty_weight
-        return readings
-
-    def _temperature(self) -> float | None:
-        temperature = getattr(self.pruner, "temperature", None)
-        return None if temperature is None else float(temperature)
-
-    def note_selection(self) -> int:
-        """Put the selection of this step into the history; see `SelectionHistory.record`."""
-        return self.history.record(self.state.global_step, self.mask(), self._temperature())
-
-    def begin_history(self) -> None:
-        """Note the first selection of a training that starts anew; one that goes on has its own."""
-        if self.pruner_step is not None:
-            self.pruner_step.forget()
-        if self.state.global_step == 0:
-            self.history.clear()
-            self.note_selection()
-
-    def save_history(self) -> None:
-        """Write `selection_history.json` into the output folder."""
-        if self.args.should_save and self.args.output_dir is not None:
-            self.history.save(Path(self.args.output_dir) / HISTORY)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any, *args: Any, **kwargs: Any) -> None:
         # Before the rest: the Trainer writes its state last, and what has that is complete.
