@@ -6,7 +6,8 @@
 What was asked for (`study.json`), the results, the mask of every run, the tables, the figures, and
 the tables and figures of the study's analyses. `runs.tar.xz` has all that `headcount report` reads
 of the runs, their predictions among them: unpacked beside `results.csv` it makes the folder a study
-again, which can be reported anew or go on.
+again, which can be reported anew or go on. Predictions that stand beside sentences of the data stay
+where they are; without them, significance is not tested anew.
 """
 
 from __future__ import annotations
@@ -54,10 +55,20 @@ def _pack(study: Path, archive: Path) -> None:
         for result in sorted(study.glob("runs/*/metrics.json")):
             files = (file for pattern in RECORDS for file in sorted(result.parent.glob(pattern)))
             for file in files:
+                if _quotes_data(file):
+                    continue
                 entry = tarfile.TarInfo(str(file.relative_to(study)))
                 entry.size = file.stat().st_size
                 with file.open("rb") as content:
                     pack.addfile(entry, content)
+
+
+def _quotes_data(file: Path) -> bool:
+    """Whether a file holds sentences of the data: the references of a translation."""
+    if file.parent.name != "predictions":
+        return False
+    rows = json.loads(file.read_text(encoding="utf-8"))
+    return any(" " in str(row["reference"]) for row in rows)  # labels are words
 
 
 def _copy(folder: Path, place: Path, endings: tuple[str, ...]) -> None:
