@@ -148,6 +148,14 @@ def test_w_may_start_from_michels_scores_of_the_model_as_it_is(tmp_path: Path) -
     assert trainer.mask() == Michel(KEEP).fit(bert(), [batch])
 
 
+def test_heads_that_no_loss_feels_start_alike() -> None:
+    model, pruner = bert(), JointDSP(KEEP, DSPSettings(first="michel"))
+    torch.nn.init.zeros_(model.classifier.weight)
+    batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
+    pruner.look(model, [batch])
+    assert torch.equal(pruner.w, torch.zeros(HEADS, dtype=torch.float64))
+
+
 def test_one_training_gives_a_model_of_every_size(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, JointDSP([6, 4, KEEP]))
     trainer.train()

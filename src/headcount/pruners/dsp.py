@@ -150,11 +150,15 @@ class JointDSP(Pruner):
         return LOOKED_AT if self.settings.first == "michel" else 0
 
     def look(self, model: nn.Module, batches: Iterable[Batch]) -> None:
-        """Start w from Michel's scores: an importance is exp(w)."""
+        """Start w from Michel's scores: an importance is exp(w).
+
+        `PruningTrainer` calls it; in a loop of your own, do so before the pruner is attached.
+        """
         heads = find_heads(model)
         self.bind(heads)
         scores = importance(model, heads, HeadMask.all(heads), batches)[self.places]
-        logs = scores.clamp(min=LEAST * float(scores.max())).log()
+        # No head at all may be felt, where the loss has no gradient.
+        logs = scores.clamp(min=max(LEAST * float(scores.max()), 1e-300)).log()
         self.w.data.copy_(logs - logs.mean())
 
     def begin_step(self, step: int, total_steps: int) -> None:
