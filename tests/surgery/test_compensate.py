@@ -98,6 +98,43 @@ def test_the_outputs_come_closer_to_the_unpruned_ones(family: Family, mask_name:
     assert error(model, mask, batches, whole) < 0.8 * plain
 
 
+@families("bert", "llama", "bart")
+def test_a_batch_goes_through_the_model_twice_however_many_blocks_there_are(
+    family: Family,
+) -> None:
+    model, batches = build(family), sample(family)
+    first = next(module for module in model.modules() if isinstance(module, nn.Embedding))
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    once = first.register_forward_hook(count)
+    run(model, batches[0])
+    per_pass, calls = calls, 0
+    hc.compensate(model, mask_for(model, "half"), batches)
+    once.remove()
+    look_round = 1  # the first batch tells in which order the blocks come
+    assert calls == per_pass * (2 * len(batches) + look_round)
+
+
+def test_groups_of_layers_that_share_their_weights_and_take_turns() -> None:
+    family = family_named("albert")
+    config = build(family).config
+    config.num_hidden_layers, config.num_hidden_groups = 4, 2
+    torch.manual_seed(0)
+    model = type(build(family))(config).eval()
+    batches, mask = sample(family), mask_for(model, "half")
+    whole = [run(model, inputs) for inputs in batches]
+    plain = error(model, mask, batches, whole)
+    hc.compensate(model, mask, batches)
+    assert error(model, mask, batches, whole) < 0.9 * plain
+    expected = closed(model, mask, batches[0])
+    hc.remove_heads(model, mask)
+    assert difference(run(model, batches[0]), expected) < CLOSE
+
+
 def test_keeping_every_head_changes_nothing() -> None:
     model = build("bert")
     before = weights(model)

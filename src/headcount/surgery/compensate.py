@@ -7,11 +7,10 @@ of them said before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from headcount.errors import HeadcountError
 from headcount.gates import masked
@@ -20,9 +19,9 @@ from headcount.heads.mask import HeadMask
 from headcount.mode import evaluating
 from headcount.surgery.least_squares import LeastSquares
 from headcount.surgery.outputs import Output, listening, outputs_of
+from headcount.surgery.paused import Changed, Pass, pausing
 from headcount.surgery.places import Batch, tokens_among
 
-Changed = dict[str, Tensor]  # parameters by name
 RIDGE = 1e-3
 
 
@@ -36,7 +35,8 @@ def compensate(
 
     Least squares finds the projections with which the open heads alone come closest to what those
     of the unpruned model gave, block after block in the order of the forward pass, each with the
-    blocks before it pruned and fitted; a block without heads gives the mean.
+    blocks before it pruned and fitted; a block without heads gives the mean. Each batch goes
+    through the model twice, as it was and as it becomes, and waits at every block for the others.
 
     Call it before `remove_heads`, with the same mask. The model keeps all its heads; under
     `masked(model, mask)` it then gives what the cut model will give, and without the mask it is
@@ -76,27 +76,46 @@ def _fitted(
     ridge: float,
 ) -> Changed:
     """Weights and biases with which the open heads come closest to what all heads gave."""
+    order = _in_order(model, outputs, sample[0])
     changed: Changed = {}
-    drifted = False  # nothing has changed before the first block that loses a head
-    for output, calls in _in_order(model, outputs, sample[0]):
-        drifted = drifted or bool(output.gone)
-        if not drifted or not (output.kept or output.has_bias):
-            continue
-        sums = LeastSquares(constant=output.has_bias)
-        for batch in sample:
-            whole = _heard(model, output, calls, batch, {})
-            with masked(model, mask):
-                pruned = _heard(model, output, calls, batch, changed)
-            for (_, wanted), (values, given) in zip(whole, pruned, strict=True):
-                both = torch.cat([values[..., output.kept], wanted - given], -1)
-                rows = tokens_among(both, model, batch, output.block.kind)
-                sums.add(rows[:, : len(output.kept)], rows[:, len(output.kept) :])
-        if not sums.count:
-            continue
-        weight, bias = sums.solve(ridge)
-        changed |= output.with_weight(weight) if output.kept else {}
-        changed |= output.with_bias(bias) if output.has_bias else {}
+    with pausing(outputs), ExitStack() as running:
+        whole, pruned = _begun(running, model, sample, changed)
+        drifted = False  # nothing has changed before the first block that loses a head
+        for output, calls in order:
+            drifted = drifted or bool(output.gone)
+            if not drifted or not (output.kept or output.has_bias):
+                continue
+            sums = LeastSquares(constant=output.has_bias)
+            for batch, before, after in zip(sample, whole, pruned, strict=True):
+                wanted = before.go_to(output, calls)
+                with masked(model, mask):
+                    given = after.go_to(output, calls)
+                for want, give in zip(wanted, given, strict=True):
+                    kept, missing = give.values[..., output.kept], want.answer - give.answer
+                    rows = tokens_among(
+                        torch.cat([kept, missing], -1), model, batch, output.block.kind
+                    )
+                    sums.add(rows[:, : len(output.kept)], rows[:, len(output.kept) :])
+            if not sums.count:
+                continue
+            weight, bias = sums.solve(ridge)
+            changed |= output.with_weight(weight) if output.kept else {}
+            changed |= output.with_bias(bias) if output.has_bias else {}
+            if calls > 1:  # its first calls give something else now, and others came between
+                running.close()
+                whole, pruned = _begun(running, model, sample, changed)
     return changed
+
+
+def _begun(
+    running: ExitStack, model: nn.Module, sample: Sequence[Batch], changed: Changed
+) -> tuple[list[Pass], list[Pass]]:
+    """For each batch a pass of the model as it was and one as it becomes; the stack stops them."""
+    whole = [Pass(model, batch, {}) for batch in sample]
+    pruned = [Pass(model, batch, changed) for batch in sample]
+    for begun in (*whole, *pruned):
+        running.callback(begun.stop)
+    return whole, pruned
 
 
 def _in_order(
@@ -112,23 +131,3 @@ def _in_order(
         model(**batch)
     by_name = {output.name: output for output in outputs}
     return [(by_name[name], count) for name, count in calls.items()]
-
-
-class _EnoughError(Exception):
-    """What comes after the last call of a projection need not be computed."""
-
-
-def _heard(
-    model: nn.Module, output: Output, calls: int, batch: Batch, changed: Changed
-) -> list[tuple[Tensor, Tensor]]:
-    """Input and output of each call of a projection, with these parameters in place of its own."""
-    heard: list[tuple[Tensor, Tensor]] = []
-
-    def hear(_: Output, values: Tensor, answer: Tensor) -> None:
-        heard.append((values, answer))
-        if len(heard) == calls:
-            raise _EnoughError
-
-    with listening([output], hear), suppress(_EnoughError):
-        functional_call(model, changed, args=(), kwargs=dict(batch))
-    return heard

@@ -41,15 +41,17 @@ class Output:
 
     def weight(self) -> Tensor:
         """A row per output, whichever way the module keeps it."""
-        weight = self.projection.weight.detach()
+        return self.by_rows(self.projection.weight.detach())
+
+    def by_rows(self, weight: Tensor) -> Tensor:
+        """A weight of this module, a row per output; and the way back."""
         return weight.T if isinstance(self.projection, Conv1D) else weight
 
     def with_weight(self, change: Tensor) -> dict[str, Tensor]:
         """The weight, changed for the heads that stay, by its name in the model."""
         weight = self.weight().clone()
         weight[:, self.kept] += change.to(weight)
-        kept_so = weight.T if isinstance(self.projection, Conv1D) else weight
-        return {f"{self.name}.weight": kept_so.contiguous()}
+        return {f"{self.name}.weight": self.by_rows(weight).contiguous()}
 
     def with_bias(self, change: Tensor) -> dict[str, Tensor]:
         """The bias, changed, by its name in the model."""
@@ -82,12 +84,15 @@ def _output(model: nn.Module, block: AttentionBlock, kept: Sequence[int]) -> Out
     return Output(block, projection, name, inputs, sorted(set(range(now)) - set(inputs)))
 
 
-Hear = Callable[[Output, Tensor, Tensor], None]
+Hear = Callable[[Output, Tensor, Tensor], Tensor | None]
 
 
 @contextmanager
 def listening(outputs: Sequence[Output], hear: Hear) -> Iterator[None]:
-    """Tell of every call of these projections, with its input, gates included, and its output."""
+    """Tell of every call of these projections, with its input, gates included, and its output.
+
+    What `hear` gives, unless it is None, takes the place of the output.
+    """
     with ExitStack() as hooks:
         for output in outputs:
             hook = partial(_tell, hear, output)
@@ -95,5 +100,7 @@ def listening(outputs: Sequence[Output], hear: Hear) -> Iterator[None]:
         yield
 
 
-def _tell(hear: Hear, output: Output, module: nn.Module, args: Any, answer: Tensor) -> None:
-    hear(output, args[0], answer)
+def _tell(
+    hear: Hear, output: Output, module: nn.Module, args: Any, answer: Tensor
+) -> Tensor | None:
+    return hear(output, args[0], answer)
