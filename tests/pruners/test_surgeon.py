@@ -124,6 +124,53 @@ def test_exactly_k_heads_of_every_family(family: Family) -> None:
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
 
 
+@families("bert", "llama", "bart", "albert")
+def test_ranked_anew_at_each_half_it_keeps_exactly_k_of_one_ranking(family: Family) -> None:
+    """One ranking for all K has, for each, the heads that it would find alone."""
+    model, batches = build(family), labelled(family)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    every = hc.Surgeon(None, halve=True)
+    every.fit(model, iter(batches))
+    ranked = every.importance().argsort(descending=True).tolist()
+    assert len(every.importance().unique()) == len(ranked)
+    for keep in (1, 2, len(ranked) // 2, len(ranked) - 1):
+        alone = hc.Surgeon(keep, halve=True)
+        assert set(alone.fit(model, batches).indices) == set(ranked[:keep])
+    assert all(p.equal(before[name]) for name, p in model.named_parameters())
+
+
+def test_half_of_the_heads_go_by_the_first_ranking() -> None:
+    family = family_named("bert")
+    model, batches = build(family), labelled(family)
+    number = len(hc.find_heads(model))
+    once, anew = hc.Surgeon(number // 2), hc.Surgeon(1, halve=True)
+    stays = once.fit(model, batches)
+    anew.fit(model, batches)
+    assert set(anew.importance().topk(number // 2).indices.tolist()) == set(stays.indices)
+    # The rest is ranked around the model that those that stay make up for.
+    hc.compensate(model, stays, batches)
+    hc.remove_heads(model, stays)
+    left = hc.Surgeon(1, halve=True).fit(model, batches)
+    assert left.indices == anew.mask().indices
+
+
+def test_the_data_is_gone_through_as_often_as_it_says() -> None:
+    family = family_named("bert")
+    model, batches = build(family), labelled(family)
+
+    class Counted(list[Inputs]):
+        times = 0
+
+        def __iter__(self) -> Any:
+            self.times += 1
+            return super().__iter__()
+
+    for keep, halve, times in ((1, False, 1), (1, True, 5), (3, True, 3), (6, True, 1)):
+        counted, surgeon = Counted(batches), hc.Surgeon(keep, halve=halve)
+        surgeon.fit(model, counted)
+        assert (surgeon.rounds, counted.times) == (times, times)
+
+
 def test_only_heads_in_scope_go() -> None:
     family = family_named("bart")
     model = build("bart")

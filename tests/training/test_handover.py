@@ -53,20 +53,24 @@ def test_before_the_last_operation_it_is_evaluated_with_all_heads_there_are(tmp_
     assert [len(s.heads) for s in trainer.history.selections] == [8, 8, 5, 5, 3, 3, 3]
 
 
-def test_what_goes_is_passed_on(tmp_path: Path) -> None:
-    """After an operation without further steps, it is closer to what it was than cut plainly."""
+@pytest.mark.parametrize("fit", [True, False])
+@pytest.mark.parametrize("total", [1, 2])
+def test_what_goes_is_passed_on(total: int, fit: bool) -> None:
+    """Cut right after an operation, it is closer to what it was than cut plainly.
+
+    If it is not to be fitted, that is so where no step follows alone.
+    """
     batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
     model, plain = bert(), bert()
     before = logits(model)
-    pruner = Handover(5)
-    mask = pruner.operate(model, [batch], 1, 1)
-    trainer = make_trainer(tmp_path, Handover(5), model=model)
-    with torch.no_grad():
-        trainer.cut(mask)
-    fitted = (logits(model) - before).square().mean()
-    cutter = make_trainer(tmp_path, Handover(5), model=plain)
-    cutter.cut(mask)
-    assert fitted < 0.5 * (logits(plain) - before).square().mean()
+    mask = Handover(5, fit=fit).operate(model, [batch], 1, total)
+    remove_heads(model, mask)
+    remove_heads(plain, mask)
+    if fit or total == 1:
+        given, missed = logits(model) - before, logits(plain) - before
+        assert given.square().mean() < 0.5 * missed.square().mean()
+    else:
+        assert torch.equal(logits(model), logits(plain))
 
 
 def test_handover_resumes_exactly(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Handover: in the middle of a training, the heads that go hand over to those that stay.
 
 The model learns its task with all its heads. Then an operation, or a few, takes the heads out whose
-part the others can play, by the surgeon's ranking, and the others learn to play it in the rest of
-the training. Nothing is chosen before the task is learned.
+part the others can play, by the surgeon's ranking; the others get the output weights that make up
+for them best, and learn the rest of their part in the rest of the training. Nothing is chosen
+before the task is learned.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class Handover(Pruner):
         operations: how many; they are equally far apart, and the last is at the countdown's end.
         anew: let the optimizer and the learning rate begin anew after the last operation, since
             what is left has much to learn.
+        fit: let the heads that stay make up at once, by their output weights, for those that go, as
+            well as they can; they train on from there. Where no step follows they do anyway.
+        halve: rank anew whenever half of the heads that an operation takes are gone; see `rises`.
         sample: examples of the training data that an operation looks at.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
         **scope: see `Pruner`.
@@ -58,6 +62,8 @@ class Handover(Pruner):
         countdown: Countdown = OPERATING,
         operations: int = 1,
         anew: bool = True,
+        fit: bool = True,
+        halve: bool = False,
         sample: int = 512,
         ridge: float = RIDGE,
         **scope: Any,
@@ -71,7 +77,7 @@ class Handover(Pruner):
         if not ridge > 0:
             raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
         self.countdown, self.operations, self.anew = countdown, operations, anew
-        self.sample, self.ridge = sample, ridge
+        self.fit, self.halve, self.sample, self.ridge = fit, halve, sample, ridge
 
     def prepare(self, number: int) -> None:
         """No head was scored yet, and no operation was done."""
@@ -123,13 +129,11 @@ class Handover(Pruner):
     def operate(
         self, model: nn.Module, batches: Sequence[Batch], step: int, total_steps: int
     ) -> HeadMask:
-        """Choose the heads that stay after this operation.
-
-        Training makes up for those that go. Where no step follows, the output weights are fitted to
-        do so, as well as they can.
+        """Choose the heads that stay after this operation, and fit their output weights.
 
         Args:
-            model: in training, with the heads that are left.
+            model: in training, with the heads that are left; its output weights are changed such
+                that, once cut, it comes closest to what it gives now.
             batches: what the model takes, labels included.
             step: optimizer steps done.
             total_steps: of the whole training.
@@ -143,7 +147,7 @@ class Handover(Pruner):
         if number < self.operations:
             share = self._share(number)
             count = self.countdown.count_at(share, len(self.places), self.count)
-        found = rises(model, self.scope, batches, self.ridge)
+        found = rises(model, self.scope, batches, self.ridge, count if self.halve else None)
         place = {heads.indices[p]: order for order, p in enumerate(self.places)}
         for index, score in found.items():
             self.scores[place[index]] = score
@@ -151,7 +155,7 @@ class Handover(Pruner):
         here = torch.tensor([heads.indices[p] in found for p in self.places])
         worth[self.places] = torch.where(here, self.scores.cpu(), -math.inf)
         mask = choose(heads, self.scope, worth, min(count, int(here.sum())))
-        if step >= total_steps and len(mask) < len(find_heads(model)):
+        if (self.fit or step >= total_steps) and len(mask) < len(find_heads(model)):
             compensate(model, mask, batches, self.ridge)
         self.done.fill_(number)
         return mask

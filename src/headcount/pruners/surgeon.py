@@ -8,7 +8,8 @@ that says what others say too survives least. That is Optimal Brain Surgeon (Has
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -17,12 +18,13 @@ from torch import nn
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.choice import Scope
+from headcount.pruners.choice import Scope, choose
 from headcount.pruners.curvature import curvatures
 from headcount.pruners.michel import Batch
 from headcount.pruners.scored import Scored
-from headcount.surgery.compensate import RIDGE
+from headcount.surgery.compensate import RIDGE, compensate
 from headcount.surgery.outputs import outputs_of
+from headcount.surgery.remove import remove_heads
 
 
 class Surgeon(Scored):
@@ -33,6 +35,7 @@ class Surgeon(Scored):
 
     Args:
         keep: K; None ranks all heads.
+        halve: rank anew whenever half of the heads are gone; see `rises`.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
         **scope: see `Pruner`.
     """
@@ -40,36 +43,84 @@ class Surgeon(Scored):
     name: ClassVar[str] = "surgeon"
     asks_for: ClassVar[str] = "model, batches"
 
-    def __init__(self, keep: int | float | None, *, ridge: float = RIDGE, **scope: Any) -> None:
+    def __init__(
+        self,
+        keep: int | float | None,
+        *,
+        halve: bool = False,
+        ridge: float = RIDGE,
+        **scope: Any,
+    ) -> None:
         super().__init__(keep, **scope)
         if not ridge > 0:
             raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
-        self.ridge = ridge
+        self.halve, self.ridge = halve, ridge
+
+    @property
+    def rounds(self) -> int:
+        """How often it goes through the data: for each ranking, and for each fit between two."""
+        return 2 * halvings(len(self.places), self.count) + 1 if self.halve else 1
 
     def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
         """Find out what the loss of each head costs.
 
         Args:
             model: the fine-tuned model; it is not changed.
-            batches: what the model takes, labels included; gone through once.
+            batches: what the model takes, labels included; gone through `rounds` times.
         """
         self.bind(find_heads(model))
-        found = rises(model, self.scope, batches, self.ridge)
+        again = list(batches) if isinstance(batches, Iterator) else batches
+        found = rises(model, self.scope, again, self.ridge, self.count if self.halve else None)
         self.scores = torch.tensor(list(found.values()), dtype=torch.float64)
         return self.mask()
 
 
 def rises(
-    model: nn.Module, scope: Scope, batches: Iterable[Batch], ridge: float
+    model: nn.Module,
+    scope: Scope,
+    batches: Iterable[Batch],
+    ridge: float,
+    halve_to: int | None = None,
 ) -> dict[int, float]:
     """What the loss of each head costs, by its number, of the heads in the scope that are there.
+
+    All of them are ranked around the model as it is, which says little about what is left when most
+    are gone. With `halve_to`, half of the heads are cut from a copy, the others are fitted to make
+    up for them, and ranked anew around that. What they cost then comes on top of the most that one
+    which is gone did, so that those that stay longest are worth most.
 
     Args:
         model: fine-tuned, cut before or not; it is not changed.
         scope: which heads.
-        batches: what the model takes, labels included; gone through once.
+        batches: what the model takes, labels included.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
+        halve_to: do so for as long as more than this many stay; None ranks once.
     """
+    found: dict[int, float] = {}
+    here, before = model, 0.0
+    while True:
+        now = {i: before + rise for i, rise in _rises(here, scope, batches, ridge).items()}
+        found |= now
+        if halve_to is None or not halvings(len(now), halve_to):
+            return found
+        heads = find_heads(here)
+        worth = torch.tensor([now.get(i, 0.0) for i in heads.indices], dtype=torch.float64)
+        stays = choose(heads, scope, worth, len(now) // 2)
+        before = max(rise for i, rise in now.items() if i not in stays.kept)
+        here = copy.deepcopy(model) if here is model else here
+        compensate(here, stays, batches, ridge)
+        remove_heads(here, stays)
+
+
+def halvings(number: int, least: int) -> int:
+    """How often a number of heads can be halved with more than `least` left."""
+    return 0 if number // 2 <= least else 1 + halvings(number // 2, least)
+
+
+def _rises(
+    model: nn.Module, scope: Scope, batches: Iterable[Batch], ridge: float
+) -> dict[int, float]:
+    """What the loss of each head costs around the model as it is."""
     heads = find_heads(model)
     inside = {block.name for block in scope.blocks(heads)}
     outputs = [

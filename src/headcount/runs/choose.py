@@ -106,9 +106,8 @@ def choose_by_scoring(
     if isinstance(pruner, Michel | Surgeon):
         sample = settings.settings.get(SAMPLE, 1.0)
         batches = training_batches(settings, sample, model, task, processor)
-        rounds = pruner.rounds if isinstance(pruner, Michel) else 1
-        progress.begin("scoring heads", rounds * len(batches))
-        told = Told(batches, progress, rounds)
+        progress.begin("scoring heads", pruner.rounds * len(batches))
+        told = Told(batches, progress, pruner.rounds)
         if isinstance(pruner, Surgeon):
             pruner.fit(model, told)
         else:

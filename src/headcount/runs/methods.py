@@ -43,7 +43,9 @@ UNTIL, SAMPLE = "until", "sample"
 # of the training data.
 COMPENSATE, COMPENSATE_SAMPLE = "compensate", "compensate_sample"
 _EXAMPLES = 512
-_YES_OR_NO = (_ANNEALED, "anew", "balance", "clamp", "decay", "shed", "hard", "normalise")
+_YES_OR_NO = (
+    _ANNEALED, "anew", "balance", "clamp", "decay", "fit", "halve", "hard", "normalise", "shed",
+)  # fmt: skip
 _NUMBERS = (
     SAMPLE, UNTIL, "min_per_block", "commit_at", "step", "learning_rate", "lambda", "start",
     "memory", "ridge", "start_temperature", "end_temperature", "cooldown", "spread",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headcount.pruners import Fixed, Handover, JointDSP, Pruner
+from headcount.pruners import Fixed, Handover, JointDSP, Pruner, Surgeon
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.runs.methods import annealing_of, countdown_of
 from headcount.tasks.base import Task
@@ -55,6 +55,9 @@ def signature(
     if isinstance(pruner, Handover):
         parts.append(f"operations:{pruner.operations}")
         parts += ["anew"] if pruner.anew else []
+        parts += ["fit"] if pruner.fit else []
+    if isinstance(pruner, Handover | Surgeon) and pruner.halve:
+        parts.append("halve")
     annealing = annealing_of(pruner)
     if annealing is not None:
         parts.append(f"tau:{annealing.start:g}>{annealing.end:g}")
