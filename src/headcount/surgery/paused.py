@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import NamedTuple
 
 import torch
@@ -41,6 +42,7 @@ class Pass:
     def __init__(self, model: nn.Module, batch: Batch, changed: Changed) -> None:
         self._changed = changed
         self._running = greenlet(lambda: model(**batch))
+        self._running.gr_context = copy_context()  # else variables of the caller's are not set
         self._waits: Call | None = None
 
     def go_to(self, output: Output, calls: int) -> list[Call]:
