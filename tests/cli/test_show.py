@@ -84,3 +84,18 @@ def test_without_a_terminal_there_are_lines(out: StringIO) -> None:
     assert lines[4].startswith(f"run 3 of 3: {RUNS[2]}, about ")  # however short
     assert lines[-1] == f"3 of 3 runs done: {RUNS[2]}"
     assert len(lines) == 7
+
+
+def test_the_time_left_is_reckoned_from_where_a_training_begins(
+    out: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the steps of an earlier sitting count, nor what is done before the first step."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Bars(Console(file=out, width=100)) as bars:
+        bars.begin("fine-tuning")
+        now = 1000.0  # heads are ranked first
+        bars.advance(50, total=100)
+        now = 1100.0
+        bars.advance(60, "loss 0.3")
+    assert "fine-tuning: 60 of 100, 400 s left  loss 0.3" in out.getvalue()

@@ -69,7 +69,8 @@ class Bars:
         )
         self.live = Live(Group(self.runs, self.stages), console=console, refresh_per_second=10)
         self.task: TaskID | None = None
-        self.stage, self.total, self.began, self.told = "", 0, 0.0, 0.0
+        self.stage, self.total, self.told = "", 0, 0.0
+        self.since = (0, 0.0)  # steps that were done, and when: what is left is reckoned from here
         self.first: tuple[int, float] | None = None  # runs that were done when it all began
 
     def __enter__(self) -> Bars:
@@ -100,7 +101,7 @@ class Bars:
             done = next(task for task in self.stages.tasks if task.id == self.task)
             self.stages.update(self.task, total=done.total or 1, completed=done.total or 1)
         self.task = self.stages.add_task(stage, total=total, note="")
-        self.stage, self.total, self.began = stage, total or 0, time.monotonic()
+        self.stage, self.total, self.since = stage, total or 0, (0, time.monotonic())
         if not self.console.is_terminal:
             self.console.print(f"{stage} …", highlight=False, markup=False)
             self.told = time.monotonic()
@@ -109,11 +110,13 @@ class Bars:
         """So many steps of the stage are done."""
         if self.task is None:
             return
-        self.total = total or self.total
-        self.stages.update(self.task, completed=done, note=note, total=self.total or None)
         now = time.monotonic()
-        if not self.console.is_terminal and now - self.told > EVERY and done:
-            left = (now - self.began) / done * max(self.total - done, 0)
+        if total and total != self.total:  # a training begins now, perhaps where one stopped
+            self.total, self.since = total, (done, now)
+        self.stages.update(self.task, completed=done, note=note, total=self.total or None)
+        before, then = self.since
+        if not self.console.is_terminal and now - self.told > EVERY and done > before:
+            left = (now - then) / (done - before) * max(self.total - done, 0)
             self.console.print(
                 f"  {self.stage}: {done} of {self.total or '?'}, {left:.0f} s left  {note}",
                 highlight=False,
