@@ -135,6 +135,41 @@ def test_groups_of_layers_that_share_their_weights_and_take_turns() -> None:
     assert difference(run(model, batches[0]), expected) < CLOSE
 
 
+def test_autocast_is_as_it_was_and_each_pass_has_its_own() -> None:
+    """`accelerate` wraps a model's forward in one autocast, which all passes enter."""
+    family = family_named("bert")
+    model, batches = build(family), sample(family)
+    mixed = torch.autocast("cpu", torch.float16)
+    model.forward = mixed(model.forward)  # type: ignore[method-assign]
+    hc.compensate(model, mask_for(model, "half"), batches)
+    assert not torch.is_autocast_enabled("cpu")
+    model.bert.encoder.layer[1].forward = None  # breaks off in the middle
+    with pytest.raises(TypeError):
+        hc.compensate(model, mask_for(model, "half"), batches)
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_batch_may_do_without_a_block() -> None:
+    """Such as a text without an image, in a model of both."""
+    family = family_named("bert")
+    model, batches = build(family), sample(family)
+    short = {name: t[:, :3] for name, t in batches[1].items()}
+    layer: Any = model.bert.encoder.layer[1]
+    plain = layer.forward
+    layer.forward = lambda states, *args, **kwargs: (
+        plain(states, *args, **kwargs) if states.shape[1] > 3 else states
+    )
+    mask, before = mask_for(model, "half"), weights(model)
+    hc.compensate(model, mask, [batches[0], short])
+    changed = {name for name, w in weights(model).items() if not w.equal(before[name])}
+    assert len(changed) == 2 * len(model.bert.encoder.layer)
+    whole = build(family)
+    hc.compensate(whole, mask, [batches[0]])
+    alone = weights(whole)
+    name = "bert.encoder.layer.0.attention.output.dense.weight"
+    assert not weights(model)[name].equal(alone[name])  # the short batch counts where it goes
+
+
 def test_keeping_every_head_changes_nothing() -> None:
     model = build("bert")
     before = weights(model)

@@ -10,7 +10,15 @@ import pytest
 import torch
 from transformers import TrainerCallback, TrainerControl
 
-from headcount import Countdown, Handover, HeadcountError, HeadMask, find_heads, remove_heads
+from headcount import (
+    Countdown,
+    Handover,
+    HeadcountError,
+    HeadMask,
+    Surgeon,
+    find_heads,
+    remove_heads,
+)
 from headcount.pruners.handover import AT_ONCE, OPERATING
 from headcount.training import Distillation
 from headcount.training.saved import TEACHER
@@ -71,6 +79,22 @@ def test_what_goes_is_passed_on(total: int, fit: bool) -> None:
         assert given.square().mean() < 0.5 * missed.square().mean()
     else:
         assert torch.equal(logits(model), logits(plain))
+
+
+def test_what_is_frozen_is_not_fitted() -> None:
+    batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
+    model, before = bert(), bert().state_dict()
+    pruner = Handover(2, layers=[0], freeze=["bert.encoder.layer.1.*"])
+    pruner.operate(model, [batch], 1, 2)
+    changed = {name for name, value in model.state_dict().items() if not value.equal(before[name])}
+    output = "bert.encoder.layer.0.attention.output.dense"
+    assert changed == {f"{output}.weight", f"{output}.bias"}
+
+
+def test_ranked_anew_at_each_half_it_keeps_the_heads_of_the_surgeon() -> None:
+    batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
+    mask = Handover(1, halve=True).operate(bert(), [batch], 1, 2)
+    assert mask == Surgeon(1, halve=True).fit(bert(), [batch])
 
 
 def test_handover_resumes_exactly(tmp_path: Path) -> None:

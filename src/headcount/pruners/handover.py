@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from typing import Any, ClassVar
 
 import torch
@@ -156,9 +157,17 @@ class Handover(Pruner):
         worth[self.places] = torch.where(here, self.scores.cpu(), -math.inf)
         mask = choose(heads, self.scope, worth, min(count, int(here.sum())))
         if (self.fit or step >= total_steps) and len(mask) < len(find_heads(model)):
-            compensate(model, mask, batches, self.ridge)
+            compensate(model, mask, batches, self.ridge, self._frozen(model))
         self.done.fill_(number)
         return mask
+
+    def _frozen(self, model: nn.Module) -> set[str]:
+        """Names of the parameters that do not train."""
+        return {
+            name
+            for name, parameter in model.named_parameters()
+            if not parameter.requires_grad or any(fnmatch(name, p) for p in self.freeze)
+        }
 
     def gates(self) -> Tensor:
         """All open: a head is there, or it was cut."""

@@ -9,6 +9,7 @@ that says what others say too survives least. That is Optimal Brain Surgeon (Has
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -20,11 +21,13 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Scope, choose
 from headcount.pruners.curvature import curvatures
-from headcount.pruners.michel import Batch
+from headcount.pruners.michel import Batch, batch_size
 from headcount.pruners.scored import Scored
 from headcount.surgery.compensate import RIDGE, compensate
 from headcount.surgery.outputs import outputs_of
 from headcount.surgery.remove import remove_heads
+
+FITTED_ON = 512  # examples, between two rankings
 
 
 class Surgeon(Scored):
@@ -58,8 +61,9 @@ class Surgeon(Scored):
 
     @property
     def rounds(self) -> int:
-        """How often it goes through the data: for each ranking, and for each fit between two."""
-        return 2 * halvings(len(self.places), self.count) + 1 if self.halve else 1
+        """How often it goes through all of the data: for each ranking."""
+        self.bound()
+        return 1 + halvings(len(self.places), self.count) if self.halve else 1
 
     def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
         """Find out what the loss of each head costs.
@@ -69,7 +73,7 @@ class Surgeon(Scored):
             batches: what the model takes, labels included; gone through `rounds` times.
         """
         self.bind(find_heads(model))
-        again = list(batches) if isinstance(batches, Iterator) else batches
+        again = list(batches) if self.halve and isinstance(batches, Iterator) else batches
         found = rises(model, self.scope, again, self.ridge, self.count if self.halve else None)
         self.scores = torch.tensor(list(found.values()), dtype=torch.float64)
         return self.mask()
@@ -98,8 +102,10 @@ def rises(
     """
     found: dict[int, float] = {}
     here, before = model, 0.0
+    seen: list[Batch] = []
     while True:
-        now = {i: before + rise for i, rise in _rises(here, scope, batches, ridge).items()}
+        asked = batches if seen or halve_to is None else _noted(batches, seen)
+        now = {i: before + rise for i, rise in _rises(here, scope, asked, ridge).items()}
         found |= now
         if halve_to is None or not halvings(len(now), halve_to):
             return found
@@ -108,8 +114,22 @@ def rises(
         stays = choose(heads, scope, worth, len(now) // 2)
         before = max(rise for i, rise in now.items() if i not in stays.kept)
         here = copy.deepcopy(model) if here is model else here
-        compensate(here, stays, batches, ridge)
+        compensate(here, stays, _some_of(seen), ridge)
         remove_heads(here, stays)
+
+
+def _noted(batches: Iterable[Batch], seen: list[Batch]) -> Iterator[Batch]:
+    """The batches, which are kept as they come by."""
+    for batch in batches:
+        seen.append(batch)
+        yield batch
+
+
+def _some_of(batches: list[Batch]) -> list[Batch]:
+    """Batches from all over the list, enough to fit on: a fit has them all in memory at once."""
+    wanted = math.ceil(FITTED_ON / batch_size(batches[0]))
+    every = max(len(batches) // wanted, 1)
+    return batches[::every][:wanted]
 
 
 def halvings(number: int, least: int) -> int:

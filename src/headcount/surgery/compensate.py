@@ -6,7 +6,7 @@ of them said before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -30,13 +30,15 @@ def compensate(
     mask: HeadMask,
     batches: Iterable[Batch],
     ridge: float = RIDGE,
+    frozen: Collection[str] = (),
 ) -> None:
     """Change the output projections such that the model misses the closed heads less.
 
     Least squares finds the projections with which the open heads alone come closest to what those
     of the unpruned model gave, block after block in the order of the forward pass, each with the
     blocks before it pruned and fitted; a block without heads gives the mean. Each batch goes
-    through the model twice, as it was and as it becomes, and waits at every block for the others.
+    through the model twice, as it was and as it becomes, and waits at every block for the others,
+    so the hidden states of the whole sample are in memory at once.
 
     Call it before `remove_heads`, with the same mask. The model keeps all its heads; under
     `masked(model, mask)` it then gives what the cut model will give, and without the mask it is
@@ -50,6 +52,7 @@ def compensate(
             a label is -100.
         ridge: the penalty on changing the weights, in units of the mean variance of the values. A
             larger one stays closer to the old weights, which a small sample needs.
+        frozen: names of parameters that are not to change; their blocks stay as they are.
 
     Raises:
         HeadcountError: the mask is for another model, or a projection is not a plain one. The
@@ -64,7 +67,7 @@ def compensate(
     if not sample:
         raise HeadcountError("there is no data to compensate with; give at least one batch")
     with torch.no_grad(), evaluating(model):
-        for name, value in _fitted(model, outputs, mask, sample, ridge).items():
+        for name, value in _fitted(model, outputs, mask, sample, ridge, frozen).items():
             model.get_parameter(name).copy_(value)
 
 
@@ -74,6 +77,7 @@ def _fitted(
     mask: HeadMask,
     sample: Sequence[Batch],
     ridge: float,
+    frozen: Collection[str],
 ) -> Changed:
     """Weights and biases with which the open heads come closest to what all heads gave."""
     order = _in_order(model, outputs, sample[0])
@@ -83,7 +87,8 @@ def _fitted(
         drifted = False  # nothing has changed before the first block that loses a head
         for output, calls in order:
             drifted = drifted or bool(output.gone)
-            if not drifted or not (output.kept or output.has_bias):
+            fixed = not (output.kept or output.has_bias) or output.names & set(frozen)
+            if not drifted or fixed:
                 continue
             sums = LeastSquares(constant=output.has_bias)
             for batch, before, after in zip(sample, whole, pruned, strict=True):
@@ -96,11 +101,10 @@ def _fitted(
                         torch.cat([kept, missing], -1), model, batch, output.block.kind
                     )
                     sums.add(rows[:, : len(output.kept)], rows[:, len(output.kept) :])
-            if not sums.count:
-                continue
-            weight, bias = sums.solve(ridge)
-            changed |= output.with_weight(weight) if output.kept else {}
-            changed |= output.with_bias(bias) if output.has_bias else {}
+            if sums.count:
+                weight, bias = sums.solve(ridge)
+                changed |= output.with_weight(weight) if output.kept else {}
+                changed |= output.with_bias(bias) if output.has_bias else {}
             if calls > 1:  # its first calls give something else now, and others came between
                 running.close()
                 whole, pruned = _begun(running, model, sample, changed)

@@ -39,6 +39,11 @@ class Output:
         """Whether it adds something that is the same at every place."""
         return self.projection.bias is not None
 
+    @property
+    def names(self) -> set[str]:
+        """Of its parameters in the model."""
+        return {f"{self.name}.weight", *([f"{self.name}.bias"] if self.has_bias else [])}
+
     def weight(self) -> Tensor:
         """A row per output, whichever way the module keeps it."""
         return self.by_rows(self.projection.weight.detach())

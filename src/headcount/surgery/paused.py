@@ -40,21 +40,45 @@ class Pass:
     """
 
     def __init__(self, model: nn.Module, batch: Batch, changed: Changed) -> None:
-        self._changed = changed
-        self._running = greenlet(lambda: model(**batch))
+        self._model, self._batch, self._changed = model, batch, changed
+        self._begin()
+
+    def _begin(self) -> None:
+        self._running = greenlet(self._run)
         self._running.gr_context = copy_context()  # else variables of the caller's are not set
+        self._modes = _modes()
         self._waits: Call | None = None
 
+    def _run(self) -> None:
+        self._model(**self._batch)
+
     def go_to(self, output: Output, calls: int) -> list[Call]:
-        """Go on to the last of so many calls of a projection, and wait there; gives all of them."""
+        """Go on to the last of so many calls of a projection, and wait there; gives all of them.
+
+        A batch that comes to its end first, since the model did not need this block for it, begins
+        anew for the next one.
+        """
         heard: list[Call] = []
         while len(heard) < calls:
-            self._waits = self._running.switch(*self._answer())
+            with self._own_modes():
+                self._waits = self._running.switch(*self._answer())
             if self._waits is None:
-                raise RuntimeError(f"{output.name} was called {len(heard)} times, not {calls}")
+                self._begin()
+                break
             if self._waits.output.name == output.name:
                 heard.append(self._waits)
         return heard
+
+    @contextmanager
+    def _own_modes(self) -> Iterator[None]:
+        """A pass may wait inside of `autocast`, which is the thread's, not the pass's."""
+        outside = _modes()
+        _set_modes(self._modes)
+        try:
+            yield
+        finally:
+            self._modes = _modes()
+            _set_modes(outside)
 
     def _answer(self) -> list[Tensor]:
         """What the call that it waits at gives; nothing before the first."""
@@ -72,7 +96,31 @@ class Pass:
     def stop(self) -> None:
         """Leave the model where it is."""
         if self._running:
-            self._running.throw()
+            with self._own_modes():
+                self._running.throw()
+
+
+class _Modes(NamedTuple):
+    """What decides how the thread computes: gradients, and `autocast` of each kind of device."""
+
+    gradients: bool
+    cached: bool
+    autocasts: tuple[tuple[str, bool, torch.dtype], ...]
+
+
+def _modes() -> _Modes:
+    accelerator = torch.accelerator.current_accelerator()
+    devices = ("cpu",) if accelerator is None else ("cpu", accelerator.type)
+    autocasts = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices]
+    return _Modes(torch.is_grad_enabled(), torch.is_autocast_cache_enabled(), tuple(autocasts))
+
+
+def _set_modes(modes: _Modes) -> None:
+    torch.set_grad_enabled(modes.gradients)
+    torch.set_autocast_cache_enabled(modes.cached)
+    for device, enabled, dtype in modes.autocasts:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
 
 
 @contextmanager
