@@ -227,9 +227,7 @@ def frozen(model: nn.Module, patterns: Sequence[str]) -> Iterator[None]:
                 f"no parameter of the model is called {pattern!r}, so none can be frozen; "
                 "names are those of model.named_parameters(), with * for any part"
             )
-    matched = [
-        model.get_parameter(n) for n in names if any(fnmatch.fnmatch(n, p) for p in patterns)
-    ]
+    matched = [model.get_parameter(name) for name in names if matches(name, patterns)]
     for parameter in matched:
         parameter.requires_grad_(False)
     try:
@@ -237,3 +235,8 @@ def frozen(model: nn.Module, patterns: Sequence[str]) -> Iterator[None]:
     finally:
         for parameter in matched:
             parameter.requires_grad_(True)
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a parameter's name is one that is to be frozen."""
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)

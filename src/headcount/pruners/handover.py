@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fnmatch import fnmatch
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner
+from headcount.pruners.base import Pruner, matches
 from headcount.pruners.choice import choose
 from headcount.pruners.michel import Batch
 from headcount.pruners.schedule import Countdown
@@ -45,7 +44,7 @@ class Handover(Pruner):
             what is left has much to learn.
         fit: let the heads that stay make up at once, by their output weights, for those that go, as
             well as they can; they train on from there. Where no step follows they do anyway.
-        halve: rank anew whenever half of the heads that an operation takes are gone; see `rises`.
+        halve: rank anew, in an operation, whenever half of the heads are gone; see `rises`.
         sample: examples of the training data that an operation looks at.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
         **scope: see `Pruner`.
@@ -166,7 +165,7 @@ class Handover(Pruner):
         return {
             name
             for name, parameter in model.named_parameters()
-            if not parameter.requires_grad or any(fnmatch(name, p) for p in self.freeze)
+            if not parameter.requires_grad or matches(name, self.freeze)
         }
 
     def gates(self) -> Tensor:
