@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,3 +22,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def without_cache(model: nn.Module) -> dict[str, bool]:
+    """What to call a model with that would keep the keys and values of every layer otherwise."""
+    taken = inspect.signature(model.forward).parameters
+    return {"use_cache": False} if "use_cache" in taken else {}

@@ -119,6 +119,20 @@ def test_a_batch_goes_through_the_model_twice_however_many_blocks_there_are(
     assert calls == per_pass * (2 * len(batches) + look_round)
 
 
+@families("llama", "bart")
+def test_passes_that_wait_hold_no_cache(family: Family) -> None:
+    model, asked = build(family), []
+    assert model.config.use_cache
+
+    def listen(module: nn.Module, args: Any, given: dict[str, Any]) -> None:
+        asked.append(given.get("use_cache"))
+
+    model.register_forward_pre_hook(listen, with_kwargs=True)
+    hc.compensate(model, mask_for(model, "half"), sample(family))
+    passes = asked[1:]  # the first one looks round
+    assert passes and all(kept is False for kept in passes)
+
+
 def test_groups_of_layers_that_share_their_weights_and_take_turns() -> None:
     family = family_named("albert")
     config = build(family).config

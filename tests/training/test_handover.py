@@ -20,6 +20,7 @@ from headcount import (
     remove_heads,
 )
 from headcount.pruners.handover import AT_ONCE, OPERATING
+from headcount.surgery.compensate import compensate
 from headcount.training import Distillation
 from headcount.training.saved import TEACHER
 from tests.training.test_shrink import Sizes
@@ -79,6 +80,17 @@ def test_what_goes_is_passed_on(total: int, fit: bool) -> None:
         assert given.square().mean() < 0.5 * missed.square().mean()
     else:
         assert torch.equal(logits(model), logits(plain))
+
+
+def test_weights_are_fitted_for_the_heads_that_all_processes_agree_on() -> None:
+    """The choice of another process is taken, and not only cut: the fit is that of its heads."""
+    batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
+    own = Handover(4).operate(bert(), [batch], 1, 2)
+    others = HeadMask.all(find_heads(bert())) - own
+    agreed, fitted = bert(), bert()
+    assert Handover(4).operate(agreed, [batch], 1, 2, lambda mask: others) == others
+    compensate(fitted, others, [batch])
+    assert_same(agreed.state_dict(), fitted.state_dict())
 
 
 def test_what_is_frozen_is_not_fitted() -> None:

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from headcount.errors import HeadcountError
 from headcount.export import examples
 from headcount.export.graph import Graph, Shape, Sizes, Step, Tensors
+from headcount.mode import without_cache
 
 SIZES = (Sizes(2, 7), Sizes(1, 1), Sizes(3, 12), Sizes(4, 5))
 _TEXT: Shape = ("batch", "sequence")
@@ -27,7 +28,7 @@ class OnePass(Step):
 
     def answer(self, given: Tensors) -> tuple[Tensor, ...]:
         """The tensors of the model's output."""
-        output = self.model(**given, **_without_cache(self.model), return_dict=True)
+        output = self.model(**given, **without_cache(self.model), return_dict=True)
         return tuple(output[name] for name in self.outputs)
 
 
@@ -70,10 +71,5 @@ def encoder_graph(model: PreTrainedModel, tokenizer_inputs: tuple[str, ...] | No
 
 def _output_names(model: PreTrainedModel, given: Tensors) -> tuple[str, ...]:
     with torch.no_grad():
-        output = model(**given, **_without_cache(model), return_dict=True)
+        output = model(**given, **without_cache(model), return_dict=True)
     return tuple(name for name, value in output.items() if isinstance(value, Tensor))
-
-
-def _without_cache(model: PreTrainedModel) -> dict[str, bool]:
-    taken = inspect.signature(model.forward).parameters
-    return {"use_cache": False} if "use_cache" in taken else {}

@@ -9,7 +9,7 @@ before the task is learned.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -127,7 +127,12 @@ class Handover(Pruner):
         return start + (end - start) * number / self.operations
 
     def operate(
-        self, model: nn.Module, batches: Sequence[Batch], step: int, total_steps: int
+        self,
+        model: nn.Module,
+        batches: Sequence[Batch],
+        step: int,
+        total_steps: int,
+        agree: Callable[[HeadMask], HeadMask] | None = None,
     ) -> HeadMask:
         """Choose the heads that stay after this operation, and fit their output weights.
 
@@ -137,6 +142,7 @@ class Handover(Pruner):
             batches: what the model takes, labels included.
             step: optimizer steps done.
             total_steps: of the whole training.
+            agree: turns the choice of one process into that of all, before weights are fitted.
 
         Returns:
             The heads to cut the model down to.
@@ -155,6 +161,7 @@ class Handover(Pruner):
         here = torch.tensor([heads.indices[p] in found for p in self.places])
         worth[self.places] = torch.where(here, self.scores.cpu(), -math.inf)
         mask = choose(heads, self.scope, worth, min(count, int(here.sum())))
+        mask = mask if agree is None else agree(mask)
         if (self.fit or step >= total_steps) and len(mask) < len(find_heads(model)):
             compensate(model, mask, batches, self.ridge, self._frozen(model))
         self.done.fill_(number)

@@ -16,6 +16,7 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
 
+from headcount.mode import without_cache
 from headcount.surgery.outputs import Output, listening
 from headcount.surgery.places import Batch
 
@@ -50,7 +51,8 @@ class Pass:
         self._waits: Call | None = None
 
     def _run(self) -> None:
-        self._model(**self._batch)
+        # All batches wait at once: a cache of each would be held for nothing.
+        self._model(**{**without_cache(self._model), **self._batch})
 
     def go_to(self, output: Output, calls: int) -> list[Call]:
         """Go on to the last of so many calls of a projection, and wait there; gives all of them.

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Subset
 from transformers import Trainer
@@ -46,12 +47,9 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
 
     def look(self) -> None:
         """Show the pruner the model as it is, on a sample of the data."""
-        from accelerate.utils import broadcast  # a Trainer needs it, to import does not
-
         model = self.accelerator.unwrap_model(self.model)
         self.pruner.look(model, sampled(self, self.pruner.looks_at))
-        for parameter in self.pruner.parameters():  # rounding may differ between devices
-            parameter.data.copy_(broadcast(parameter.data))
+        share(self.pruner)
 
     def operate(self, last: bool = False) -> HeadMask:
         """Have the pruner choose the heads that stay.
@@ -68,13 +66,11 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
         batches = sampled(self, pruner.sample)
         total = self.state.max_steps or 1  # unknown before the first step
         step = total if last else self.state.global_step
-        mask = pruner.operate(model, batches, step, total)
+        mask = pruner.operate(model, batches, step, total, agreed)
+        share(model)
         if pruner.begins_anew and self.optimizer is not None:
             plain_optimizer(self.optimizer).state.clear()  # it is of gradients with all heads
-        from accelerate.utils import broadcast_object_list  # a Trainer needs it, to import does not
-
-        # Rounding may differ from one device to another, and the heads that stay must not.
-        return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
+        return mask
 
     def create_scheduler(self, num_training_steps: int, *args: Any, **kwargs: Any) -> LRScheduler:
         """The scheduler of `Trainer`; one of its making begins anew after the last operation."""
@@ -95,6 +91,21 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
 
     def _folder(self) -> Path:
         return Path(self._get_output_dir(trial=None))
+
+
+def agreed(mask: HeadMask) -> HeadMask:
+    """The first process's: rounding may differ between devices, the heads that stay must not."""
+    from accelerate.utils import broadcast_object_list  # a Trainer needs it, to import does not
+
+    return broadcast_object_list([mask])[0]  # type: ignore[no-any-return]
+
+
+def share(module: nn.Module) -> None:
+    """Give every process the first one's parameters, for the same reason."""
+    from accelerate.utils import broadcast
+
+    for parameter in module.parameters():
+        parameter.data.copy_(broadcast(parameter.data))
 
 
 def sampled(trainer: Trainer, number: int) -> list[Batch]:
