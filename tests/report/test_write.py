@@ -108,3 +108,23 @@ def test_command(headcount: Any, tmp_path: Path) -> None:  # noqa: F811
     refused = headcount("report", tmp_path / "nowhere")
     assert refused.code == 2
     assert "is no study" in refused.err
+
+
+@pytest.mark.usefixtures("one_format")
+def test_some_methods_alone_in_a_folder_of_their_own(
+    headcount: Any,  # noqa: F811
+    study_folder: Path,
+    tmp_path: Path,
+) -> None:
+    chosen = ("--method", "ste", "--method", "joint-dsp")
+    done = headcount("report", study_folder, *chosen, "--output", tmp_path / "two")
+    assert done.code == 0, done.err
+    assert not (study_folder / "report").exists()
+    first = (tmp_path / "two" / "tables" / "matched.md").read_text(encoding="utf-8")
+    assert "| heads | ste | joint-dsp | seeds |" in first and "Unpruned" in first
+    assert "note:" not in done.out.replace("note: figure", "")  # others are not missed
+    layers = {path.stem for path in (tmp_path / "two" / "figures").glob("layers-*.svg")}
+    assert layers == {"layers-ste", "layers-joint-dsp"}
+    refused = headcount("report", study_folder, "--method", "voita", "--output", tmp_path / "no")
+    assert refused.code == 2 and not (tmp_path / "no").exists()
+    assert "has no results of 'voita'; choose among joint-dsp, ste, michel" in refused.err

@@ -13,6 +13,13 @@ from headcount.cli.show import show_rows
 
 def report(
     study: Annotated[Path, typer.Argument(help="The output folder of headcount compare.")],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Tell of this one alone, or of these; may be given several times."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write into; without it, report/ of the study.")
+    ] = None,
 ) -> None:
     """Write tables, figures and a page of a study into its folder, and say what is missing.
 
@@ -22,9 +29,9 @@ def report(
     from headcount.report.page.page import FILE as PAGE
     from headcount.report.table_text import aside, to_terminal
     from headcount.report.tables import label, legend
-    from headcount.report.write import FOLDER, write_report
+    from headcount.report.write import write_report
 
-    done = write_report(study)
+    done = write_report(study, method or (), output)
     for table in done.tables:
         if table.rows:
             show_rows(console, f"{label(table)}: {table.title}", *to_terminal(table))
@@ -35,7 +42,7 @@ def report(
     for note in (*done.notes, *done.left_out):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     console.print(
-        f"{len(done.written)} files are in {study / FOLDER}; open {PAGE} in a browser",
+        f"{len(done.written)} files are in {done.folder}; open {PAGE} in a browser",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -106,11 +106,13 @@ class StudyData:
             )
 
 
-def read_study(folder: str | Path) -> StudyData:
+def read_study(folder: str | Path, methods: Sequence[str] = ()) -> StudyData:
     """Read a study; what is missing or broken is noted in its problems, not raised.
 
     Args:
         folder: with `results.csv` and `runs/`.
+        methods: the methods and variants to tell of, in this order, beside the unpruned model; none
+            for all.
     """
     folder = Path(folder)
     problems: list[str] = []
@@ -137,8 +139,13 @@ def read_study(folder: str | Path) -> StudyData:
     for row in results[results["run"] == ""].itertuples():
         problems.append(f"no readable run belongs to the result {row.signature} on {row.split}")
     asked = _read_settings(folder, problems)
+    if methods:
+        results = _only(results, methods)
+        runs = {name: run for name, run in runs.items() if name in set(results["run"])}
+        asked = None if asked is None else replace(asked, methods=tuple(methods))
     problems += gaps(results, asked)
-    return StudyData(folder, results, runs, _order(results, asked), problems)
+    named = methods if asked is None else asked.methods
+    return StudyData(folder, results, runs, _order(results, named), problems)
 
 
 def _read_settings(folder: Path, problems: list[str]) -> StudySettings | None:
@@ -153,8 +160,17 @@ def _read_settings(folder: Path, problems: list[str]) -> StudySettings | None:
         return None
 
 
-def _order(results: pd.DataFrame, asked: StudySettings | None) -> tuple[str, ...]:
-    named = () if asked is None else asked.methods
+def _only(results: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
+    found = [name for name in dict.fromkeys(results["method"]) if name != UNPRUNED]
+    for name in methods:
+        if name not in found:
+            raise HeadcountError(
+                f"the study has no results of {name!r}; choose among {', '.join(found)}"
+            )
+    return results[results["method"].isin([UNPRUNED, *methods])].reset_index(drop=True)
+
+
+def _order(results: pd.DataFrame, named: Sequence[str]) -> tuple[str, ...]:
     found = set(results["method"])
     known = [name for name in METHODS if name in found]
     return tuple(dict.fromkeys([*named, *known, *sorted(found)]))

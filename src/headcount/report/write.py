@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Report:
     """What a report consists of.
 
     Attributes:
+        folder: where it is.
         tables: one per model, task, metric and evaluation set.
         written: all files.
         notes: what is missing or broken, one sentence each.
@@ -42,6 +43,7 @@ class Report:
         texts: the tables as files, by name.
     """
 
+    folder: Path
     tables: list[Table] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -50,15 +52,20 @@ class Report:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-def write_report(folder: str | Path) -> Report:
-    """Write `report/tables`, `report/figures` and `report/report.html` into a study's folder.
+def write_report(
+    folder: str | Path, methods: Sequence[str] = (), output: str | Path | None = None
+) -> Report:
+    """Write the tables, figures and page of a study.
 
     Args:
         folder: of the study.
+        methods: see `read_study`.
+        output: folder for `tables`, `figures` and `report.html`; None for `report` in the study's.
     """
-    study = read_study(folder)
-    report = Report(notes=list(study.problems))
-    tables, figures = (study.folder / FOLDER / part for part in ("tables", "figures"))
+    study = read_study(folder, methods)
+    place = study.folder / FOLDER if output is None else Path(output)
+    report = Report(place, notes=list(study.problems))
+    tables, figures = (report.folder / part for part in ("tables", "figures"))
     try:
         for place in (tables, figures):
             place.mkdir(parents=True, exist_ok=True)
@@ -77,15 +84,15 @@ def write_report(folder: str | Path) -> Report:
         analysed, unreadable = analysis_sections(study.folder)
         report.sections += analysed
         report.notes += unreadable
-        page = study.folder / FOLDER / PAGE
+        page = report.folder / PAGE
         write_page(
             page, study, comparisons, report.tables, report.texts, report.notes, report.sections
         )
         report.written.append(page)
     except OSError as error:
         raise HeadcountError(
-            f"{study.folder / FOLDER} cannot be written: {error.strerror or error}; make room, or "
-            "copy the study to a folder that can"
+            f"{report.folder} cannot be written: {error.strerror or error}; make room, or give "
+            "another folder as --output"
         ) from error
     return report
 
