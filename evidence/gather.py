@@ -4,7 +4,8 @@
     python evidence/gather.py STUDY evidence/NAME
 
 What was asked for (`study.json`), the results, the mask of every run, the tables, the figures, and
-the tables and figures of the study's analyses. `runs.tar.xz` has all that `headcount report` reads
+the tables and figures of the study's analyses. A report of some methods alone, `STUDY/report-SOME`,
+becomes a folder `SOME`. `runs.tar.xz` has all that `headcount report` reads
 of the runs, their predictions among them: unpacked beside `results.csv` it makes the folder a study
 again, which can be reported anew or go on. Predictions that stand beside sentences of the data stay
 where they are; without them, significance is not tested anew.
@@ -43,8 +44,11 @@ def gather(study: Path, place: Path) -> None:
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(mask)}" for name, mask in runs.items())
     (place / "masks.json").write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     _pack(study, place / "runs.tar.xz")
-    _copy(study / "report" / "tables", place / "tables", TABLES)
-    _copy(study / "report" / "figures", place / "figures", FIGURES)
+    for report in (study / "report", *sorted(study.glob("report-*"))):
+        home = place / report.name.removeprefix("report").removeprefix("-")
+        for part, endings in (("tables", TABLES), ("figures", FIGURES)):
+            shutil.rmtree(home / part, ignore_errors=True)  # names that the study has no more
+            _copy(report / part, home / part, endings)
     for analysis in sorted((study / "analyses").glob("*")):
         _copy(analysis, place / "analyses" / analysis.name, (*TABLES, *FIGURES))
 
