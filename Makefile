@@ -52,7 +52,8 @@ format: $(INSTALLED)  ## mend style in place
 docs: $(INSTALLED)  ## write the API pages into build/docs
 	.venv/bin/python -W ignore -m pdoc --docformat google --output-directory build/docs \
 		headcount headcount.runs.prune headcount.runs.settings headcount.runs.methods \
-		headcount.runs.result headcount.runs.score headcount.tasks.base headcount.tasks.registry
+		headcount.runs.result headcount.runs.score headcount.tasks.base headcount.tasks.registry \
+		headcount.analysis headcount.export.run
 	@echo "open build/docs/headcount.html"
 
 coverage: $(INSTALLED)  ## measure which model families headcount understands

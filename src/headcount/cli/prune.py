@@ -49,8 +49,9 @@ def prune(
     base: Annotated[
         Path | None,
         typer.Option(
-            help="Where the fine-tuned, unpruned model is, or is to be kept for the next run. "
-            "Pipelined methods start from it; the others are compared with it."
+            help="Folder in which headcount fine-tunes the unpruned model, and keeps it for the "
+            "next run. Pipelined methods start from it; the others are compared with it. A model "
+            "that is fine-tuned already is given as MODEL, without this."
         ),
     ] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the training data.")] = None,
@@ -58,7 +59,7 @@ def prune(
         float | None, typer.Option(help="Passes of a pruning that starts from the base model.")
     ] = None,
     warm_start: Annotated[
-        bool | None, typer.Option(help="Start from the base model, also when training it.")
+        bool | None, typer.Option(help="Start from the fine-tuned model, also when training it.")
     ] = None,
     recovery_epochs: Annotated[
         float | None,

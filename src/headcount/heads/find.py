@@ -32,10 +32,12 @@ def find_heads(model: nn.Module) -> HeadMap:
         `left_alone` with the reason; they are never gated or cut.
 
     Raises:
-        HeadcountError: the model has no attention that is understood, or it is quantised.
+        HeadcountError: the model has no attention that is understood, or it is quantised, or its
+            attention has adapters that are not merged.
     """
     _refuse_unsuitable(model)
     found, left_alone = _walk(model)
+    _refuse_adapters(model, left_alone)
     if not found:
         _refuse_without_blocks(model, left_alone)
     names = _names(model, [(path, anatomy) for path, anatomy, _ in found])
@@ -61,6 +63,17 @@ def _refuse_unsuitable(model: nn.Module) -> None:
             f"this model is quantised ({getattr(name, 'value', name)}) and its rows cannot be cut; "
             "remove heads from the unquantised model, then quantise the result"
         )
+
+
+def _refuse_adapters(model: nn.Module, left_alone: Sequence[LeftAlone]) -> None:
+    """Tell of attention that is not understood because of what peft put around its projections."""
+    for module in left_alone:
+        if any(hasattr(part, "base_layer") for part in model.get_submodule(module.path).modules()):
+            raise HeadcountError(
+                f"{module.path} has adapters whose rows cannot be cut with the heads; merge them "
+                "first (peft: model = model.merge_and_unload()), and put new ones on the pruned "
+                "model"
+            )
 
 
 def _refuse_without_blocks(model: nn.Module, left_alone: Sequence[LeftAlone]) -> None:
