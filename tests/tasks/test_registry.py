@@ -33,7 +33,8 @@ def test_an_unknown_name_is_told() -> None:
 
 WITHOUT_EXTRA = """
 import sys
-for name in ("accelerate", "datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"):
+extra = ("accelerate", "datasets", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn")
+for name in (*extra, "peft"):  # which asks for accelerate, so that it is not there either
     sys.modules[name] = None
 import headcount
 from headcount.tasks.base import DataSettings
