@@ -63,8 +63,9 @@ def write_report(
         output: folder for `tables`, `figures` and `report.html`; None for `report` in the study's.
     """
     study = read_study(folder, methods)
-    place = study.folder / FOLDER if output is None else Path(output)
-    report = Report(place, notes=list(study.problems))
+    report = Report(
+        study.folder / FOLDER if output is None else Path(output), notes=list(study.problems)
+    )
     tables, figures = (report.folder / part for part in ("tables", "figures"))
     try:
         for place in (tables, figures):
