@@ -11,6 +11,7 @@ from transformers import Trainer, TrainerCallback
 
 import headcount as hc
 from headcount.errors import HeadcountError, Stopped
+from headcount.runs import base_model, choose
 from headcount.runs import recover as recovering
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.settings import RunSettings, TrainingSettings
@@ -92,6 +93,43 @@ def test_a_recovery_that_was_stopped_goes_on_to_the_same_result(
     prune(settings, tmp_path / "twice", base=base, speed=False, resume=True)
     whole, twice = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "twice"))
     assert all(t.equal(twice[n]) for n, t in whole.items())
+
+
+@pytest.mark.parametrize(
+    ("method", "warm", "rates"),
+    [
+        ("surgeon", False, [1e-3, 1e-4]),  # fine-tuned, trained on after the cut
+        ("handover", True, [1e-3, 1e-4]),
+        ("joint-dsp", False, [1e-3]),  # nothing was fine-tuned before
+    ],
+)
+def test_a_model_that_was_fine_tuned_before_may_have_a_learning_rate_of_its_own(
+    settings: RunSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    warm: bool,
+    rates: list[float],
+) -> None:
+    seen = []
+
+    def noted(trainer: Trainer) -> None:
+        seen.append(trainer.args.learning_rate)
+        really_train(trainer)
+
+    for module in (base_model, choose, recovering):
+        monkeypatch.setattr(module, "train", noted)
+    training = replace(settings.training, pruning_learning_rate=1e-4, warm_start=warm)
+    if method != "surgeon":
+        training = replace(training, recovery_epochs=None)
+    chosen = replace(settings, method=method, training=training)
+    base = tmp_path / "base" if len(rates) > 1 else None
+    prune(chosen, tmp_path / "out", base=base, speed=False)
+    assert seen == rates
+    if base is not None:  # it serves a run with another rate after it as well
+        other = replace(training, pruning_learning_rate=2e-4)
+        prune(replace(chosen, training=other), tmp_path / "other", base=base, speed=False)
+        assert seen == [*rates, 2e-4]
 
 
 def test_no_epochs_are_no_recovery() -> None:

@@ -28,6 +28,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
         ({"epochs": 0}, "epochs is 0, expected a number above 0"),
         ({"recovery_epochs": -1}, "recovery_epochs is -1, expected a number above 0"),
         ({"learning_rate": "fast"}, "learning_rate is 'fast', expected a number above 0"),
+        ({"pruning_learning_rate": 0}, "pruning_learning_rate is 0, expected a number above 0"),
         ({"warmup": -1}, "warmup is -1, expected a number from 0"),
         ({"precision": "float16"}, "no precision 'float16'; choose one of fp32, bf16, fp16"),
         ({"scheduler": "foo"}, "no scheduler 'foo'; choose one of linear, cosine"),

@@ -73,6 +73,9 @@ def prune(
         ),
     ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of the model.")] = None,
+    pruning_learning_rate: Annotated[
+        float | None, typer.Option(help="Of a model that was fine-tuned before.")
+    ] = None,
     batch_size: options.BatchSize = None,
     max_steps: Annotated[int | None, typer.Option(help="Stop after so many steps.")] = None,
     setting: Annotated[

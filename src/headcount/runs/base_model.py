@@ -32,7 +32,7 @@ Scores = dict[str, dict[str, float]]
 # Of the training: what has no part in the fine-tuning.
 LATER = (
     "pruning_epochs", "warm_start", "recovery_epochs", "distil", "distil_temperature",
-    "distil_hidden", "report_to", "log_every", "evaluate_every",
+    "distil_hidden", "pruning_learning_rate", "report_to", "log_every", "evaluate_every",
 )  # fmt: skip
 
 

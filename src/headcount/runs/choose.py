@@ -61,11 +61,10 @@ def choose_while_training(
     """
     data = task.train_data(processor)
     only_gates = method.needs == "gate training"
-    after = only_gates or settings.training.warm_start
-    epochs = settings.training.pruning_epochs if after else settings.training.epochs
-    arguments = training_arguments(
-        settings.training, task, folder, epochs, settings.seed, len(data)
-    )
+    chosen, epochs = settings.training, settings.training.epochs
+    if only_gates or chosen.warm_start:
+        chosen, epochs = chosen.after_fine_tuning(), chosen.pruning_epochs
+    arguments = training_arguments(chosen, task, folder, epochs, settings.seed, len(data))
     teaching = {"teacher": teacher, "distillation": settings.training.distillation()}
     trainer = make_trainer(
         arguments, model, task, processor, progress, train=data, pruner=pruner, **teaching

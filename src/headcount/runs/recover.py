@@ -36,9 +36,8 @@ def recover(
     """
     data = task.train_data(processor)
     epochs = settings.training.recovery_epochs or 0.0
-    arguments = training_arguments(
-        settings.training, task, folder, epochs, settings.seed, len(data)
-    )
+    chosen = settings.training.after_fine_tuning()
+    arguments = training_arguments(chosen, task, folder, epochs, settings.seed, len(data))
     teaching = {"teacher": teacher, "distillation": settings.training.distillation()}
     trainer = make_trainer(
         arguments, model, task, processor, progress, train=data, pruner=Unpruned(), **teaching

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from transformers import SchedulerType
@@ -19,7 +19,8 @@ _COUNTS = (
 )  # fmt: skip
 _NUMBERS = {  # the least that each may be besides numbers above 0
     "epochs": None, "pruning_epochs": None, "recovery_epochs": None, "learning_rate": None,
-    "warmup": 0, "weight_decay": 0, "max_grad_norm": 0, "label_smoothing": 0, "adam_beta2": None,
+    "pruning_learning_rate": None, "warmup": 0, "weight_decay": 0, "max_grad_norm": 0,
+    "label_smoothing": 0, "adam_beta2": None,
 }  # fmt: skip
 
 
@@ -44,6 +45,9 @@ class TrainingSettings:
         eval_batch_size: examples per batch of an evaluation.
         accumulation: micro-batches per step.
         learning_rate: of the model.
+        pruning_learning_rate: of a model that was fine-tuned before, while it is pruned after a
+            warm start, and after its cut; None for the same. What was just cut may need a lower
+            one.
         scheduler: course of the learning rate: linear, constant, inverse_sqrt, cosine, …
         warmup: steps in which the learning rate rises, or a fraction of the training below 1.
         weight_decay: of the model's weights.
@@ -75,6 +79,7 @@ class TrainingSettings:
     eval_batch_size: int = 64
     accumulation: int = 1
     learning_rate: float | None = None
+    pruning_learning_rate: float | None = None
     scheduler: str | None = None
     warmup: float | None = None
     weight_decay: float | None = None
@@ -109,6 +114,11 @@ class TrainingSettings:
                     f"{', '.join(one for one in known if one)}"
                 )
         self.distillation()
+
+    def after_fine_tuning(self) -> TrainingSettings:
+        """The same for a model that was fine-tuned before."""
+        rate = self.pruning_learning_rate or self.learning_rate
+        return replace(self, learning_rate=rate)
 
     def distillation(self) -> Distillation | None:
         """What is learned from a teacher, if there is one."""
