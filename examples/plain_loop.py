@@ -25,13 +25,23 @@ def batches(seed: int = 0) -> list[dict[str, torch.Tensor]]:
     return made
 
 
-def main() -> None:
+def small_encoder() -> BertForSequenceClassification:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=40, hidden_size=64, num_hidden_layers=4, num_attention_heads=4,
         intermediate_size=128, num_labels=2,
     )  # fmt: skip
-    model = BertForSequenceClassification(config).train()
+    return BertForSequenceClassification(config).train()
+
+
+def accuracy(model: BertForSequenceClassification) -> float:
+    model.eval()
+    right = [model(**b).logits.argmax(-1) == b["labels"] for b in batches(seed=1)[:20]]
+    return float(torch.cat(right).float().mean())
+
+
+def main() -> None:
+    model = small_encoder()
     pruner = hc.JointDSP(keep=KEEP)
 
     with pruner.attached(model) as gated:
@@ -48,10 +58,8 @@ def main() -> None:
             if step % 100 == 99:
                 print(f"step {step + 1}: loss {loss.item():.3f}, kept {', '.join(pruner.mask())}")
 
-    removal = hc.remove_heads(model.eval(), pruner.mask())
-    test = batches(seed=1)[0]
-    accuracy = (model(**test).logits.argmax(-1) == test["labels"]).float().mean()
-    print(f"removed {len(removal)} heads, {KEEP} left; accuracy {accuracy:.2f} on a fresh batch")
+    removed = hc.remove_heads(model, pruner.mask())
+    print(f"removed {len(removed)} heads, {KEEP} left; accuracy {accuracy(model):.2f} on new data")
 
 
 if __name__ == "__main__":

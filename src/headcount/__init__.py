@@ -12,6 +12,7 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners import (
     STE,
     Ablation,
+    Annealing,
     Attrition,
     Countdown,
     DSPSettings,
@@ -31,7 +32,12 @@ from headcount.pruners import (
 )
 from headcount.study.results import load_study
 from headcount.surgery import Removal, compensate, prove_removal, remove_heads
-from headcount.training import Distillation, PruningTrainer, Seq2SeqPruningTrainer
+from headcount.training import (
+    Distillation,
+    PruningTrainer,
+    Seq2SeqPruningTrainer,
+    cut_with_optimizer,
+)
 
 __version__ = "0.1.0"
 
@@ -46,6 +52,7 @@ def __getattr__(name: str) -> ModuleType:
 __all__ = [
     "STE",
     "Ablation",
+    "Annealing",
     "AttentionBlock",
     "Attrition",
     "Countdown",
@@ -69,6 +76,7 @@ __all__ = [
     "Unpruned",
     "checkpoint",
     "compensate",
+    "cut_with_optimizer",
     "find_heads",
     "gumbel_noise",
     "hard_top_k",

@@ -223,6 +223,22 @@ def test_the_optimizer_is_cut_alike() -> None:
     assert held == {id(p) for p in model.parameters()}
 
 
+def test_a_loop_may_hold_its_last_loss_while_heads_are_cut() -> None:
+    model = bert()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    batch = {key: torch.stack([e[key] for e in examples(8)]) for key in ("input_ids", "labels")}
+    mask = HeadMask.random(find_heads(model), keep=3, seed=1)
+    loss = model(**batch).loss  # its graph knows the weights by their old sizes
+    loss.backward()
+    optimizer.step()
+    removed = cut_with_optimizer(model, mask, optimizer)
+    assert len(removed) == len(HeadMask.all(find_heads(bert()))) - 3
+    optimizer.zero_grad()
+    model(**batch).loss.backward()
+    optimizer.step()
+    del loss
+
+
 def test_a_small_model_in_a_whole_one_says_the_same() -> None:
     small, whole = bert(), bert()
     with torch.no_grad():

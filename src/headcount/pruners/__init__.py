@@ -8,7 +8,7 @@ from headcount.pruners.fixed import Fixed, Random, Unpruned
 from headcount.pruners.handover import Handover
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel
-from headcount.pruners.schedule import Countdown
+from headcount.pruners.schedule import Annealing, Countdown
 from headcount.pruners.ste import STE
 from headcount.pruners.subset import gumbel_noise, hard_top_k, soft_top_k
 from headcount.pruners.surgeon import Surgeon
@@ -16,6 +16,7 @@ from headcount.pruners.surgeon import Surgeon
 __all__ = [
     "STE",
     "Ablation",
+    "Annealing",
     "Attrition",
     "Countdown",
     "DSPSettings",

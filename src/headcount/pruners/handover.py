@@ -34,7 +34,8 @@ class Handover(Pruner):
 
     A `PruningTrainer` operates by itself, on a sample of its training data. In a loop of your own,
     `bind` it to the heads of the model, call `operate` when `is_due` says so, and cut with
-    `remove_heads`. Before the last operation no K heads are chosen: `mask` has all that are there.
+    `cut_with_optimizer` (`examples/handover_loop.py` is a whole one). Before the last operation no
+    K heads are chosen: `mask` has all that are there.
 
     Args:
         keep: K.

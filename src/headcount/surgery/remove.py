@@ -52,8 +52,9 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
     """Cut every head that `mask` does not keep out of the model, in place.
 
     The model then gives the outputs that it gave under `masked(model, mask)`. Parameters stay the
-    same objects with fewer rows, so that tied weights stay tied and requires_grad stays as it was;
-    an optimizer's state must be made anew. A block without heads computes no attention and adds
+    same objects with fewer rows, so that tied weights stay tied and requires_grad stays as it was.
+    In the middle of a training, where an optimizer and autograd remember their old sizes, take
+    `cut_with_optimizer`. A block without heads computes no attention and adds
     only the bias of its output projection. `save_pretrained` then writes the small model.
 
     Args:

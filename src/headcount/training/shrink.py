@@ -21,7 +21,7 @@ from transformers.trainer_utils import TrainOutput
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.surgery import remove_heads
+from headcount.surgery import Removal, remove_heads
 
 WORTH = 1 / 3  # share of the heads that must be gone before the training is stopped for it
 
@@ -91,22 +91,25 @@ def refuse_uncuttable(args: TrainingArguments, sharded: bool) -> None:
 
 def cut_with_optimizer(
     model: nn.Module, mask: HeadMask, optimizer: torch.optim.Optimizer | None
-) -> None:
-    """Cut heads out of a model in training.
+) -> Removal:
+    """Cut heads out of a model in training, and out of the state of its optimizer.
 
-    Cut weights become new parameters: whoever follows the old ones (autograd, a wrapper for several
-    processes) knows them by their old sizes.
+    Cut weights become new parameters, which the optimizer gets in place of the old ones: whoever
+    follows those (autograd, a wrapper for several processes) knows them by their old sizes.
 
     Args:
         model: cut in place.
         mask: the heads that stay.
-        optimizer: of the model; its state is cut alike.
+        optimizer: of the model; its state is cut alike. None for a model that has none yet.
+
+    Returns:
+        What was removed.
     """
     left = surviving_elements(model, mask)
     old = dict(model.named_parameters())
     if optimizer is not None:
         _refuse_other_states(optimizer, [old[name] for name in left])
-    remove_heads(model, mask)
+    removal = remove_heads(model, mask)
     renewed: dict[nn.Parameter, tuple[nn.Parameter, Tensor]] = {}
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -121,6 +124,7 @@ def cut_with_optimizer(
             setattr(module, name, renewed[parameter][0])
     if optimizer is not None:
         _renew(optimizer, renewed)
+    return removal
 
 
 def surviving_elements(model: nn.Module, mask: HeadMask) -> dict[str, Tensor]:
