@@ -31,9 +31,11 @@ def test_the_demo_shows_what_it_measured(tmp_path: Path) -> None:
         ("unpruned", "72"),
         ("handover", "4"),
         ("joint-dsp", "4"),
+        ("surgeon", "4"),
         ("michel", "4"),
         ("handover", "2"),
         ("joint-dsp", "2"),
+        ("surgeon", "2"),
         ("michel", "2"),
     ]
     assert all(pruned.heads.before == HEADS for pruned in result.runs.values())

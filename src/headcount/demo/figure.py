@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from headcount.heads.mask import HeadMask
 from headcount.report.head_map import CUT, KEPT
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73")  # told apart by the colour-blind
+COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73")  # told apart by the colour-blind
 
 
 def draw_demo(
@@ -34,9 +34,9 @@ def draw_demo(
     """
     methods = list(dict.fromkeys(method for method, _ in scores))
     keeps = sorted({keep for _, keep in scores}, reverse=True)
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.35))[0]
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.6))[0]
     axes = left.subplots()
     width = 0.8 / len(methods)
     for number, method in enumerate(methods):
@@ -51,10 +51,10 @@ def draw_demo(
     )  # fmt: skip
     axes.set_xticks(range(len(keeps)), [f"{keep} heads" for keep in keeps])
     axes.set_ylabel("accuracy, %")
-    axes.set_ylim(0, 118)
+    axes.set_ylim(0, 124)
     axes.set_yticks(range(0, 101, 20))
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=3)
+    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
     maps = right.subplots(len(keeps), len(methods), squeeze=False)
     for place, (title, mask) in zip(maps.flat, masks.items(), strict=False):
         grid = np.array([[float(i in mask.kept) for i in row] for row in _rows(mask)])

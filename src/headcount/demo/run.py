@@ -1,4 +1,4 @@
-"""Fine-tune, prune to a few heads in three ways, cut, time, and show what it cost."""
+"""Fine-tune, prune to a few heads in four ways, cut, time, and show what it cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 from headcount.whole import write_whole
 
-METHODS = ("handover", "joint-dsp", "michel")
+METHODS = ("handover", "joint-dsp", "surgeon", "michel")
 TRAIN, EVALUATION = 7_200, 900
 TRAINING = TrainingSettings(
     epochs=1.0,
@@ -32,7 +32,10 @@ TRAINING = TrainingSettings(
     warmup=0.1,
     max_length=64,
 )
-SETTINGS: dict[str, dict[str, Any]] = {"michel": {"step": 12, "sample": 0.03}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "surgeon": {"sample": 0.07},
+    "michel": {"step": 12, "sample": 0.03},
+}
 # What is learned in a minute or two.
 FORMS = Forms(premises=10, longer=0, hypotheses=10)
 PHENOMENA = (
