@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
         ({"max_length": -5}, "max_length is -5, expected a whole number from 1"),
         ({"max_steps": 0}, "max_steps is 0, expected a whole number from 1"),
         ({"evaluate_every": 0.5}, "evaluate_every is 0.5, expected a whole number from 1"),
-        ({"epochs": 0}, "epochs is 0, expected a number above 0"),
+        ({"epochs": -1}, "epochs is -1, expected a number from 0"),
         ({"recovery_epochs": -1}, "recovery_epochs is -1, expected a number above 0"),
         ({"learning_rate": "fast"}, "learning_rate is 'fast', expected a number above 0"),
         ({"pruning_learning_rate": 0}, "pruning_learning_rate is 0, expected a number above 0"),

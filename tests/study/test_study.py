@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from safetensors.torch import load_file
 
 import headcount as hc
 from headcount import HeadcountError
@@ -182,6 +183,48 @@ def test_what_is_done_is_not_done_again(study: Path, finished: Path, tmp_path: P
     run_study(StudySettings.read(study), folder)
     assert all(path.stat().st_mtime_ns == written for path, written in before.items())
     assert len(hc.load_study(folder)) == ROWS + 2 * 3
+
+
+def test_a_fine_tuned_model_is_taken_as_it_is(study: Path, finished: Path, tmp_path: Path) -> None:
+    given = finished / "bases" / "seed0"
+    asked = yaml.safe_load(study.read_text()) | {
+        "model": str(given),
+        "methods": ["unpruned", "michel", "handover"],
+        "keep": [2],
+        "seeds": [1],
+        "training": {"epochs": 0, "warm_start": True, "batch_size": 16},
+        "settings": {},
+    }
+    study.write_text(yaml.safe_dump(asked))
+    folder = tmp_path / "out"
+    assert run_study(StudySettings.read(study), folder) == {}
+    taken, own = (load_file(f / "model.safetensors") for f in (folder / "bases" / "seed1", given))
+    assert all(own[name].equal(tensor) for name, tensor in taken.items())
+    found = hc.load_study(folder).set_index("method")
+    known = hc.load_study(finished)
+    known = known[(known.method == "unpruned") & (known.seed == 0)]
+    assert found.loc["unpruned"].value == known.iloc[0].value
+    assert found.loc["handover"].heads == found.loc["michel"].heads == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "epochs is 0, which takes .* as it is, but it is not fine-tuned"),
+        ({"method": "handover"}, "but handover trains it; give --warm-start"),
+        ({"method": "unpruned"}, "but unpruned trains it"),
+    ],
+)
+def test_no_epochs_want_a_model_that_is_fine_tuned(
+    study: Path, tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    run = StudySettings.read(study).runs()["michel-2-seed0"]
+    run = replace(run, **changed, settings={}, training=replace(run.training, epochs=0))
+    base = None if changed else tmp_path / "base"
+    with pytest.raises(HeadcountError, match=said):
+        prune(run, tmp_path / "out", base=base, speed=False)
+    assert not list(tmp_path.glob("base*"))
+    assert not list(tmp_path.glob("out/*"))
 
 
 def test_other_training_is_another_study(study: Path, finished: Path) -> None:

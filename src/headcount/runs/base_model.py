@@ -83,21 +83,28 @@ def fine_tuned(
     wanted = base_settings(settings)
     if folder.exists():
         return _kept(folder, wanted)
+    set_seed(settings.seed)  # of a fresh output layer
+    model = task.load_model(source, processor)
+    trains = settings.training.epochs > 0
+    if not (trains or task.is_trained(model)):
+        raise HeadcountError(
+            f"epochs is 0, which takes {settings.model} as it is, but it is not fine-tuned for "
+            f"{task.name}; give one that is, or more epochs"
+        )
     state = PartialState()
     if state.is_main_process:
         unfinished_folder(folder, wanted, resume=True)
     state.wait_for_everyone()
     work = folder.with_name(f"{folder.name}{UNFINISHED}")
-    set_seed(settings.seed)  # of a fresh output layer
-    model = task.load_model(source, processor)
     data = task.train_data(processor)
     started = time.perf_counter()
     arguments = training_arguments(
         settings.training, task, work, settings.training.epochs, settings.seed, len(data)
     )
     trainer = make_trainer(arguments, model, task, processor, progress, train=data)
-    progress.begin("fine-tuning")
-    train(trainer)
+    if trains:
+        progress.begin("fine-tuning")
+        train(trainer)
     seconds = time.perf_counter() - started + earlier_seconds(work)
     results = evaluate(trainer, task, processor, sets, progress)
     scores = {split: result.metrics for split, result in results.items()}

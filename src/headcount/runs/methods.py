@@ -29,6 +29,7 @@ from headcount.pruners.choice import Keep
 from headcount.pruners.dsp import PRESETS
 from headcount.pruners.handover import AT_ONCE
 from headcount.pruners.schedule import Annealing
+from headcount.runs.settings import TrainingSettings
 
 # What a method works on: a model that it trains; a fine-tuned model, of which it trains only the
 # gates; or a fine-tuned model that it leaves as it is.
@@ -172,6 +173,15 @@ class Method:
                     )
             given["keep"] = keep
         return self.pruner(seed=seed, **given)
+
+    def refuse_no_training(self, training: TrainingSettings, has_base: bool) -> None:
+        """Tell of a training without epochs, unless it is that of a model taken as it is."""
+        starts_trained = self.post_hoc or training.warm_start
+        if not (training.epochs or starts_trained or (self.pruner is Unpruned and has_base)):
+            raise HeadcountError(
+                f"epochs is 0, which takes a fine-tuned model as it is, but {self.name} trains it; "
+                "give --warm-start to prune that, or more epochs"
+            )
 
     def refuse_recovery(self, epochs: float | None) -> None:
         """Tell that a method trains the model itself, if it is to be trained after the cut."""

@@ -81,6 +81,7 @@ class PruningRun:
         warm = settings.training.warm_start
         self.pruner: Pruner = self.method.make(keep, settings.settings, settings.seed, warm)
         self.method.refuse_recovery(settings.training.recovery_epochs)
+        self.method.refuse_no_training(settings.training, base is not None)
         self.compensation = self.method.compensation(settings.settings)
         self.task: Task = make_task(settings.task, settings.data_settings())
         self.source = self.task.model_folder(settings.model)

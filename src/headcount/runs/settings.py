@@ -18,7 +18,7 @@ _COUNTS = (
     "max_length", "log_every", "evaluate_every",
 )  # fmt: skip
 _NUMBERS = {  # the least that each may be besides numbers above 0
-    "epochs": None, "pruning_epochs": None, "recovery_epochs": None, "learning_rate": None,
+    "epochs": 0, "pruning_epochs": None, "recovery_epochs": None, "learning_rate": None,
     "pruning_learning_rate": None, "warmup": 0, "weight_decay": 0, "max_grad_norm": 0,
     "label_smoothing": 0, "adam_beta2": None,
 }  # fmt: skip
@@ -29,7 +29,7 @@ class TrainingSettings:
     """How the model is trained. None leaves a choice to the task.
 
     Attributes:
-        epochs: passes over the training data.
+        epochs: passes over the training data; 0 takes a model that is fine-tuned already as it is.
         pruning_epochs: passes of a pruning that starts from a fine-tuned model.
         warm_start: methods that train the model start from the fine-tuned one, as Voita et al. do,
             instead of the pretrained one; pipelined methods always do.
