@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from headcount import (
 from headcount.pruners.handover import AT_ONCE, OPERATING
 from headcount.surgery.compensate import compensate
 from headcount.training import Distillation
+from headcount.training.operate import sampled
 from headcount.training.saved import TEACHER
 from tests.training.test_shrink import Sizes
 from tests.training.test_trainer import (
@@ -219,6 +221,29 @@ def test_data_without_a_length_cannot_be_sampled(tmp_path: Path) -> None:
     trainer.train_dataset = Endless()
     with pytest.raises(HeadcountError, match="this Endless has no known length"):
         trainer.train()
+
+
+def test_a_sample_has_examples_of_one_length_together(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, Handover(KEEP), per_device_eval_batch_size=4)
+    texts = [{"input_ids": torch.arange(3, 4 + (7 * n) % 12), "labels": n % 2} for n in range(24)]
+    trainer.train_dataset = texts
+
+    def padded(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        ids = [row["input_ids"] for row in rows]
+        labels = torch.tensor([row["labels"] for row in rows])
+        ids = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+        return {"input_ids": ids, "labels": labels}
+
+    trainer.data_collator = padded
+    widths = [batch["input_ids"].shape[1] for batch in sampled(trainer, 16)]
+    assert widths == sorted(widths, reverse=True) and len(widths) == 4
+    kept = [len(text["input_ids"]) for text in random.Random(3).sample(texts, 16)]
+    assert widths == sorted(kept, reverse=True)[::4]
+    trainer.train_dataset = [(text["input_ids"], text["labels"]) for text in texts]
+    trainer.data_collator = lambda rows: padded(
+        [{"input_ids": ids, "labels": label} for ids, label in rows]
+    )
+    assert len(sampled(trainer, 16)) == 4  # of whatever the collator takes
 
 
 def test_the_model_before_the_cut_teaches_what_is_left(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.utils.import_utils import is_datasets_available
 
@@ -111,7 +112,8 @@ def share(module: nn.Module) -> None:
 def sampled(trainer: Trainer, number: int) -> list[Batch]:
     """Batches of so many training examples, or of all if they are fewer; the seed draws them.
 
-    Every process gets the same ones, wherever in the training it is.
+    Every process gets the same ones, wherever in the training it is. Those of about the same length
+    are together, the longest first, so that little is padding.
     """
     data: Any = trainer.train_dataset
     if not hasattr(data, "__len__"):
@@ -125,7 +127,15 @@ def sampled(trainer: Trainer, number: int) -> list[Batch]:
         data = trainer._remove_unused_columns(data, "sample")
     else:
         collate = trainer._get_collator_with_removed_columns(collate, "sample")
-    loader = DataLoader(
-        Subset(data, sorted(drawn)), trainer.args.eval_batch_size, collate_fn=collate
-    )
+    examples: Any = sorted((data[row] for row in sorted(drawn)), key=_length, reverse=True)
+    loader = DataLoader(examples, trainer.args.eval_batch_size, collate_fn=collate)
     return [dict(trainer._prepare_inputs(batch)) for batch in loader]
+
+
+def _length(example: Any) -> int:
+    """Of a text in tokens, of speech in samples; 0 for what is not known to differ in length."""
+    if not isinstance(example, Mapping):
+        return 0
+    return max(
+        (len(example[name]) for name in ("input_ids", "input_values") if name in example), default=0
+    )
