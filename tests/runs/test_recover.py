@@ -100,6 +100,7 @@ def test_a_recovery_that_was_stopped_goes_on_to_the_same_result(
     [
         ("surgeon", False, [1e-3, 1e-4]),  # fine-tuned, trained on after the cut
         ("handover", True, [1e-3, 1e-4]),
+        ("handover", False, [1e-3]),  # one training, whose second part has the other rate
         ("joint-dsp", False, [1e-3]),  # nothing was fine-tuned before
     ],
 )
@@ -115,6 +116,8 @@ def test_a_model_that_was_fine_tuned_before_may_have_a_learning_rate_of_its_own(
 
     def noted(trainer: Trainer) -> None:
         seen.append(trainer.args.learning_rate)
+        pruner = getattr(trainer, "pruner", None)
+        assert not isinstance(pruner, hc.Handover) or pruner.rate in (1e-4, 2e-4)
         really_train(trainer)
 
     for module in (base_model, choose, recovering):

@@ -203,6 +203,7 @@ def test_all_heads_may_stay(tmp_path: Path) -> None:
         ({"operations": 0}, "operations of handover is 0, expected a whole number"),
         ({"sample": 0.5}, "sample of handover is 0.5, expected a whole number"),
         ({"ridge": 0.0}, "the ridge is 0.0, expected a number above 0"),
+        ({"rate": 0.0}, "the rate is 0.0, expected a number above 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
@@ -289,6 +290,15 @@ def test_the_learning_rate_begins_anew_after_the_last_operation(tmp_path: Path) 
     part = [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
     assert seen[True] == pytest.approx(part * 2)
     assert seen[False] == pytest.approx([0, 0.25, 0.5, 0.75, *(1 - i / 8 for i in range(8))])
+
+
+def test_what_was_cut_may_have_a_learning_rate_of_its_own(tmp_path: Path) -> None:
+    rates = Rates()
+    pruner = Handover(KEEP, countdown=Countdown(0.0, 0.5, 1.0), rate=2e-3)
+    changes = {"max_steps": 12, "warmup_steps": 4, "callbacks": [rates]}
+    make_trainer(tmp_path, pruner, **changes).train()
+    part = [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
+    assert rates.seen == pytest.approx([1e-2 * x for x in part] + [2e-3 * x for x in part])
 
 
 class Remembered(TrainerCallback):

@@ -43,6 +43,8 @@ class Handover(Pruner):
         operations: how many; they are equally far apart, and the last is at the countdown's end.
         anew: let the optimizer and the learning rate begin anew after the last operation, since
             what is left has much to learn.
+        rate: the model's learning rate when it begins anew; None for the same as before. What was
+            just cut may not stand the one that it was fine-tuned with.
         fit: let the heads that stay make up at once, by their output weights, for those that go, as
             well as they can; they train on from there. Where no step follows they do anyway.
         halve: rank anew, in an operation, whenever half of the heads are gone; see `rises`.
@@ -63,6 +65,7 @@ class Handover(Pruner):
         countdown: Countdown = OPERATING,
         operations: int = 1,
         anew: bool = True,
+        rate: float | None = None,
         fit: bool = True,
         halve: bool = False,
         sample: int = 512,
@@ -77,7 +80,10 @@ class Handover(Pruner):
                 )
         if not ridge > 0:
             raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
-        self.countdown, self.operations, self.anew = countdown, operations, anew
+        if rate is not None and not rate > 0:
+            raise HeadcountError(f"the rate is {rate}, expected a number above 0; try 2e-5")
+        self.countdown, self.operations = countdown, operations
+        self.anew, self.rate = anew, rate
         self.fit, self.halve, self.sample, self.ridge = fit, halve, sample, ridge
 
     def prepare(self, number: int) -> None:

@@ -201,7 +201,8 @@ class Method:
             )
 
     def _refuse_unknown(self, given: Mapping[str, Any]) -> None:
-        known = {*inspect.signature(self.pruner).parameters, *_SCOPE} - {"scope", "keep"}
+        # The rate is `pruning_learning_rate`, which other methods have too.
+        known = {*inspect.signature(self.pruner).parameters, *_SCOPE} - {"scope", "keep", "rate"}
         known |= {SAMPLE} if self.pruner in (Michel, Surgeon) else set()
         known |= {UNTIL} if self.pruner is Michel else set()
         known |= {COMPENSATE, COMPENSATE_SAMPLE} if self.post_hoc else set()

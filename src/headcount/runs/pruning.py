@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, set_seed
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners import Pruner, Unpruned
+from headcount.pruners import Handover, Pruner, Unpruned
 from headcount.pruners.scored import Scored
 from headcount.runs.base_model import Scores, fine_tuned, seconds_of
 from headcount.runs.choose import batches_of, choose_by_scoring, choose_while_training
@@ -80,6 +80,8 @@ class PruningRun:
         keep = settings.trained_for or settings.keep
         warm = settings.training.warm_start
         self.pruner: Pruner = self.method.make(keep, settings.settings, settings.seed, warm)
+        if isinstance(self.pruner, Handover):
+            self.pruner.rate = settings.training.pruning_learning_rate
         self.method.refuse_recovery(settings.training.recovery_epochs)
         self.method.refuse_no_training(settings.training, base is not None)
         self.compensation = self.method.compensation(settings.settings)

@@ -45,9 +45,9 @@ class TrainingSettings:
         eval_batch_size: examples per batch of an evaluation.
         accumulation: micro-batches per step.
         learning_rate: of the model.
-        pruning_learning_rate: of a model that was fine-tuned before, while it is pruned after a
-            warm start, and after its cut; None for the same. What was just cut may need a lower
-            one.
+        pruning_learning_rate: of a model that was fine-tuned before: while it is pruned after a
+            warm start, after a handover, and after a cut that nothing else follows; None for the
+            same. What was just cut may need a lower one.
         scheduler: course of the learning rate: linear, constant, inverse_sqrt, cosine, …
         warmup: steps in which the learning rate rises, or a fraction of the training below 1.
         weight_decay: of the model's weights.

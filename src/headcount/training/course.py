@@ -13,13 +13,16 @@ from transformers import SchedulerType, TrainingArguments, get_scheduler
 from headcount.errors import HeadcountError
 
 
-def begin_anew(scheduler: LRScheduler, args: TrainingArguments, bounds: Sequence[int]) -> None:
+def begin_anew(
+    scheduler: LRScheduler, args: TrainingArguments, bounds: Sequence[int], last: float = 1.0
+) -> None:
     """Let a scheduler run through its course once in each part of the training.
 
     Args:
         scheduler: made by `Trainer` for the whole training; changed in place.
         args: what it was made from; the warm-up gets shorter with the parts.
         bounds: the first step of each part, and the number of all steps.
+        last: the learning rate of the last part, as a share of the others'.
     """
     if not isinstance(scheduler, LambdaLR):
         raise HeadcountError(
@@ -32,7 +35,8 @@ def begin_anew(scheduler: LRScheduler, args: TrainingArguments, bounds: Sequence
     def factor(step: int) -> float:
         # The step after the last one belongs to the last part.
         number = sum(step >= start for start in bounds[1:-1])
-        return parts[number](step - bounds[number])
+        share = last if number == len(parts) - 1 else 1.0
+        return share * parts[number](step - bounds[number])
 
     scheduler.lr_lambdas = [factor] * len(scheduler.lr_lambdas)
     for group, rate in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, strict=True):
