@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -183,6 +184,20 @@ def test_the_same_head_matters_on_both_sets(planted: BatchSubject, tmp_path: Pat
     assert PLANTED in found.note.partition("in both:")[2]
     save_analysis(found, tmp_path / "transfer")
     assert load_analysis(tmp_path / "transfer") == found
+
+
+def test_parts_of_different_data_are_told_apart(planted: BatchSubject) -> None:
+    here, there = copy.copy(planted), copy.copy(planted)
+    here.data, there.data = "mnli", "snli"
+    found = ablate_transfer(here, there)
+    assert (found.first.split, found.second.split) == ("mnli first", "snli first")
+    assert found.pearson == pytest.approx(1.0)
+
+
+def test_a_task_knows_the_name_of_its_data(classifier: Path, tables: Path) -> None:
+    assert (
+        TaskSubject(RunSettings(str(classifier), "classification", str(tables))).data == tables.name
+    )
 
 
 def test_the_planted_head_is_closed_last(planted: BatchSubject) -> None:

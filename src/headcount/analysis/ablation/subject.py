@@ -26,6 +26,7 @@ class Subject(ABC):
     Attributes:
         name: of the model.
         task: of the task.
+        data: what its evaluation sets are parts of, by name; empty if that has none.
         metric: that decides.
         greater_is_better: of the metric.
         model: the model, in evaluation mode.
@@ -35,6 +36,7 @@ class Subject(ABC):
 
     name: str
     task: str
+    data: str = ""
     metric: str
     greater_is_better: bool
     model: PreTrainedModel

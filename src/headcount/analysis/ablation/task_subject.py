@@ -49,7 +49,7 @@ class TaskSubject(Subject):
         self.settings, self.sample = settings, sample
         self.progress = Silent() if progress is None else progress
         self.of, self.processor, self.model = load_for_task(settings)
-        self.name = Path(settings.model).name
+        self.name, self.data = Path(settings.model).name, Path(settings.data).name
         self.task, self.metric = self.of.name, self.of.metric
         self.greater_is_better = self.of.greater_is_better
         self.progress.begin("preparing data")

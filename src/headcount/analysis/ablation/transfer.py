@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from scipy.stats import pearsonr
@@ -125,5 +125,8 @@ def ablate_transfer(
             "on one of the sets no head makes a difference, so there is nothing to correlate; "
             "evaluate more examples"
         )
+    if subject.data != second.data:  # parts of different data may be called alike
+        one = replace(one, split=f"{subject.data} {one.split}")
+        two = replace(two, split=f"{second.data} {two.split}")
     found = pearsonr(*changes)
     return AblateTransfer(one, two, float(found.statistic), float(found.pvalue))

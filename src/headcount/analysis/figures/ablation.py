@@ -139,7 +139,8 @@ def draw_transfer(found: AblateTransfer) -> Figure:
             "\n".join(some), place, xytext=(5, -4), textcoords="offset points", fontsize=8,
             va="top",
         )  # fmt: skip
-    axes.margins(0.12)
+    axes.margins(0.12, 0.12)
+    axes.set_xlim(right=axes.get_xlim()[1] + 0.1 * np.ptp(axes.get_xlim()))  # for the names
     metric = axis_label(one.metric)
     r = f"{found.pearson:.2f}".replace("-", "−")
     title = f"{one.model}: without one of {len(one.effects)} heads, r = {r}"
