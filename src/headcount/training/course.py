@@ -14,7 +14,10 @@ from headcount.errors import HeadcountError
 
 
 def begin_anew(
-    scheduler: LRScheduler, args: TrainingArguments, bounds: Sequence[int], last: float = 1.0
+    scheduler: LRScheduler,
+    args: TrainingArguments,
+    bounds: Sequence[int],
+    last: float | None = None,
 ) -> None:
     """Let a scheduler run through its course once in each part of the training.
 
@@ -22,7 +25,7 @@ def begin_anew(
         scheduler: made by `Trainer` for the whole training; changed in place.
         args: what it was made from; the warm-up gets shorter with the parts.
         bounds: the first step of each part, and the number of all steps.
-        last: the learning rate of the last part, as a share of the others'.
+        last: the model's learning rate in the last part; None for the same as before.
     """
     if not isinstance(scheduler, LambdaLR):
         raise HeadcountError(
@@ -30,13 +33,15 @@ def begin_anew(
             f"{SchedulerType(args.lr_scheduler_type).value}; "
             "take linear, cosine or another that is a function of the step, or give anew=False"
         )
+    # The first group is the model's.
+    share = 1.0 if last is None else last / scheduler.base_lrs[0]
     parts = [_part(args, bounds[-1], *ends) for ends in itertools.pairwise(bounds)]
 
     def factor(step: int) -> float:
         # The step after the last one belongs to the last part.
         number = sum(step >= start for start in bounds[1:-1])
-        share = last if number == len(parts) - 1 else 1.0
-        return share * parts[number](step - bounds[number])
+        is_last = number == len(parts) - 1
+        return (share if is_last else 1.0) * parts[number](step - bounds[number])
 
     scheduler.lr_lambdas = [factor] * len(scheduler.lr_lambdas)
     for group, rate in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, strict=True):

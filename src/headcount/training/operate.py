@@ -78,9 +78,9 @@ class OperatingTrainer(ShrinkingTrainer, DistillingTrainer):
         given = self.lr_scheduler is not None
         scheduler: LRScheduler = super().create_scheduler(num_training_steps, *args, **kwargs)
         if isinstance(self.pruner, Handover) and not given:
-            bounds, rate = self.pruner.parts(num_training_steps), self.args.learning_rate
+            bounds = self.pruner.parts(num_training_steps)
             if len(bounds) > 2:
-                begin_anew(scheduler, self.args, bounds, (self.pruner.rate or rate) / rate)
+                begin_anew(scheduler, self.args, bounds, self.pruner.rate)
         return scheduler
 
     def remember_teacher(self) -> None:
