@@ -34,7 +34,7 @@ def begin_anew(
             "take linear, cosine or another that is a function of the step, or give anew=False"
         )
     # The first group is the model's.
-    share = 1.0 if last is None else last / scheduler.base_lrs[0]
+    share = 1.0 if last is None else last / float(scheduler.base_lrs[0])
     parts = [_part(args, bounds[-1], *ends) for ends in itertools.pairwise(bounds)]
 
     def factor(step: int) -> float:
