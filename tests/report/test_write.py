@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headcount.report.figures import style
-from headcount.report.figures.efficiency import draw_gain_by_heads
+from headcount.report.figures.efficiency import draw_gain_by_heads, draw_gain_by_metric
 from headcount.report.study_data import read_study
 from headcount.report.write import Report, write_report
 
@@ -60,6 +61,25 @@ def test_the_same_figure_gives_the_same_files(written_study: Path, tmp_path: Pat
         assert not isinstance(figure, str)
         contents.append([path.read_bytes() for path in style.save(figure, tmp_path / name)])
     assert contents[0] == contents[1]
+
+
+def test_a_gain_that_was_not_measured_has_no_panel(written_study: Path) -> None:
+    study = read_study(written_study)
+    drawn = []
+    for measured in (True, False):
+        if not measured:
+            runs = {
+                name: replace(run, result=replace(run.result, examples_per_second=None))
+                for name, run in study.runs.items()
+            }
+            study = replace(study, runs=runs)
+        comparison = next(study.comparisons())
+        for draw in (draw_gain_by_heads, draw_gain_by_metric):
+            figure = draw(study, comparison)
+            assert not isinstance(figure, str)
+            drawn.append([axes.get_ylabel() for axes in figure.axes])
+    both, size = ["speed-up, %", "shrinkage, %"], ["shrinkage, %"]
+    assert drawn == [both, both, size, size]
 
 
 @pytest.fixture

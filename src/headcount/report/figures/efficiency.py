@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headcount.report.figures.style import (
@@ -35,15 +36,12 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
     found = gains(study, comparison)
     if found.empty:
         return "no readable run says how fast and how large its model is"
-    figure = new_figure(8.4, 3.4)
-    panels = figure.subplots(1, 2)
-    for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
+    figure, panels = _panels(found, 3.4)
+    for column, axes in panels.items():
+        above, beside = _PANELS[column]
         of = found.dropna(subset=[column])
         means = of.groupby("heads")[column].agg(["mean", "std"])
         dress(axes, above, "kept heads", beside)
-        if means.empty:
-            _say_empty(axes, "speed was not measured")
-            continue
         colour = look("joint-dsp")["color"]
         axes.errorbar(
             means.index, means["mean"], yerr=means["std"].fillna(0.0), linewidth=1.5, capsize=3,
@@ -51,7 +49,7 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
         )  # fmt: skip
         axes.plot(of["heads"], of[column], "o", color=GREY, markersize=2.5, label="each run")
     head(figure, f"{comparison.model}, {comparison.task}: gain by heads")
-    legend(figure, panels[1])
+    legend(figure, axes)
     return figure
 
 
@@ -60,13 +58,11 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
     found = gains(study, comparison)
     if found.empty:
         return "no readable run says how fast and how large its model is"
-    figure = new_figure(8.4, 3.6)
-    panels = figure.subplots(1, 2)
-    for axes, (column, (above, beside)) in zip(panels, _PANELS.items(), strict=True):
+    figure, panels = _panels(found, 3.6)
+    for column, axes in panels.items():
+        above, beside = _PANELS[column]
         of = found.dropna(subset=[column])
         dress(axes, above, axis_label(comparison.metric), beside)
-        if of.empty:
-            _say_empty(axes, "speed was not measured")
         for method in comparison.methods:
             points = of[of["method"] == method].groupby("heads")[["value", column]].mean()
             if not points.empty:
@@ -76,7 +72,7 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
             level = unit(comparison.metric) * comparison.unpruned["value"].mean()
             axes.axvline(level, color=GREY, linewidth=1.2, linestyle=(0, (6, 2)), label="unpruned")
     head(figure, f"{comparison.title}: gain by what it costs")
-    legend(figure, panels[1])
+    legend(figure, axes)
     return figure
 
 
@@ -103,5 +99,9 @@ def gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
     return frame
 
 
-def _say_empty(axes: Any, why: str) -> None:
-    axes.text(0.5, 0.5, why, transform=axes.transAxes, ha="center", color=GREY)
+def _panels(found: pd.DataFrame, height: float) -> tuple[Figure, dict[str, Axes]]:
+    """A figure with a panel for each gain that was measured; the size always is."""
+    measured = [column for column in _PANELS if found[column].notna().any()]
+    figure = new_figure(4.2 * len(measured), height)
+    drawn = figure.subplots(1, len(measured), squeeze=False)[0]
+    return figure, dict(zip(measured, drawn, strict=True))
