@@ -72,3 +72,18 @@ def test_translations_of_two_files_at_once_are_refused(tmp_path: Path) -> None:
     (tmp_path / "trees").write_text(TREES)
     with pytest.raises(HeadcountError, match="one of the two files"):
         read_sentences(*(tmp_path / name for name in ("text", "trees", "target")), limit=1)
+
+
+def test_second_sentences_stand_beside_the_first(tmp_path: Path) -> None:
+    (tmp_path / "first").write_text("a b\nc d\ne f\n")
+    (tmp_path / "second").write_text("b\n\nf\n")
+    first, last = read_sentences(tmp_path / "first", pair=tmp_path / "second")
+    assert (first.text, first.pair, last.pair) == ("a b", "b", "f")
+    (only,) = read_sentences(tmp_path / "first", limit=1, pair=tmp_path / "second")
+    assert only == first
+    (tmp_path / "second").write_text("b\n")
+    with pytest.raises(HeadcountError, match="1 lines, but there are 3 sentences"):
+        read_sentences(tmp_path / "first", pair=tmp_path / "second")
+    (tmp_path / "trees").write_text(TREES)
+    with pytest.raises(HeadcountError, match="trees are of single ones"):
+        read_sentences(conllu=tmp_path / "trees", pair=tmp_path / "second")

@@ -44,7 +44,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     raw = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     raw.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 2), ("</s>", 3)]
+        single="<s> $A </s>",
+        pair="<s> $A </s> $B:1 </s>:1",
+        special_tokens=[("<s>", 2), ("</s>", 3)],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=raw, pad_token="<pad>", unk_token="<unk>", bos_token="<s>",
@@ -112,7 +114,69 @@ def test_planted_roles_are_found(found: Roles) -> None:
     assert verb.roles == ("syntactic",) and verb.relations == ("obj: governor",)
     assert verb.accuracy == 1.0 and verb.baseline is not None and verb.baseline < 0.5
     assert everywhere.roles == () and everywhere.entropy == pytest.approx(1.0)
-    assert found.counts == {"positional": 1, "syntactic": 1, "rare": 1, "other": 1}
+    assert found.counts == {"positional": 1, "syntactic": 1, "rare": 1, "duplicate": 0, "other": 1}
+
+
+def matching() -> BertModel:
+    """The one head looks where its own token stands a second time."""
+    tokens, positions = 50, 2 * POSITIONS
+    size = tokens + positions
+    config = BertConfig(
+        vocab_size=tokens, hidden_size=size, num_hidden_layers=1, num_attention_heads=1,
+        intermediate_size=8, max_position_embeddings=positions,
+    )  # fmt: skip
+    model = BertModel(config).eval()
+    with torch.no_grad():
+        for parameter in model.embeddings.parameters():
+            parameter.zero_()
+        model.embeddings.LayerNorm.weight.fill_(1.0)
+        model.embeddings.word_embeddings.weight[:, :tokens] = torch.eye(tokens)
+        model.embeddings.position_embeddings.weight[:, tokens:] = torch.eye(positions)
+        attention = model.encoder.layer[0].attention.self
+        attention.key.weight.copy_(torch.eye(size))
+        attention.query.weight.copy_(torch.eye(size))
+        attention.query.weight[tokens:] *= -1.0  # not at itself
+    return model
+
+
+def pairs(shared: int) -> list[Sentence]:
+    """Two sentences of six words, of which so many are in both; none is in one of them twice."""
+    draw = random.Random(1)
+    found = []
+    for _ in range(30):
+        words = draw.sample(NOUNS, 12 - shared)
+        second = words[:shared] + words[6:]
+        draw.shuffle(second)
+        found.append(Sentence(" ".join(words[:6]), pair=" ".join(second)))
+    return found
+
+
+def test_a_head_that_finds_what_two_sentences_share_is_for_duplicates() -> None:
+    (head,) = find_roles(matching(), tokenizer(), pairs(3), criteria=RULE).heads
+    assert head.roles == ("duplicate",) and head.duplicate == 1.0
+    assert head.duplicate_by_chance == pytest.approx(1 / 12)
+    (other,) = find_roles(matching(), tokenizer(), pairs(0), criteria=RULE).heads
+    assert other.duplicate is None and "duplicate" not in other.roles
+    (planted_one, *_) = find_roles(planted(), tokenizer(), sentences(), criteria=RULE).heads
+    assert planted_one.duplicate is not None and planted_one.duplicate < 0.5
+    few = Criteria(cases=1000, common=0)  # 30 pairs with three words of two places each
+    (head,) = find_roles(matching(), tokenizer(), pairs(3), criteria=few).heads
+    assert head.duplicate == 1.0 and not head.roles
+
+
+def test_a_model_is_told_which_of_two_sentences_is_which() -> None:
+    words = tokenizer()
+    words.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]  # as BERT's has
+    found = find_roles(build("bert"), words, pairs(2)[:4], criteria=RULE)
+    model, sums = build("bert", "eager"), 0.0
+    with torch.no_grad():
+        for one in pairs(2)[:4]:
+            inputs = words(one.text, one.pair, return_tensors="pt")
+            weights = model(**inputs, output_attentions=True).attentions[0][0, 0]
+            real = inputs["input_ids"][0] > 4
+            sums += float(weights[real][:, real].amax(-1).sum())
+    assert inputs["token_type_ids"].sum() == 7
+    assert found.heads[0].confidence == pytest.approx(sums / 48, abs=1e-6)
 
 
 def test_the_best_head_of_a_relation_is_told_with_all_that_are_good_enough(found: Roles) -> None:
@@ -164,7 +228,13 @@ def naive(model: Any, name: str, offset: int, causal: bool) -> dict[str, float]:
             rare = sorted(counts[row[key]] for key in real)[1]
             sums["rare"] += counts[row[best]] <= rare
             sums["rare_by_chance"] += sum(counts[row[k]] <= rare for k in real) / len(real)
+            if again := [key for key in real if row[key] == row[query] and key != query]:
+                sums["doubled"] += 1
+                sums["duplicate"] += best in again
+                sums["duplicate_by_chance"] += len(again) / len(real)
     shares = {key: sums[key] / sums["queries"] for key in sums}
+    for key in ("duplicate", "duplicate_by_chance"):
+        shares[key] = sums[key] / sums["doubled"]
     shares["offset_share"] = sums["at offset"] / sums["places"]
     return shares | {"hits": sums["hits"] / sums["arcs"]}
 
@@ -181,7 +251,8 @@ def test_batches_count_as_one_sentence_at_a_time_does(family: Family) -> None:
     expected = naive(build(family, "eager"), ours.name, ours.offset, family.name == "gpt2")
     assert relation.accuracy == pytest.approx(expected["hits"])
     for name in (
-        "confidence", "entropy", "special", "rare", "rare_by_chance", "offset_share",
+        "confidence", "entropy", "special", "rare", "rare_by_chance", "offset_share", "duplicate",
+        "duplicate_by_chance",
     ):  # fmt: skip
         assert getattr(ours, name) == pytest.approx(expected[name], abs=1e-5), name
 
@@ -204,6 +275,7 @@ def test_cross_attention_has_neither_positions_nor_syntax(given: bool) -> None:
     assert [len(heads) for heads in kinds.values()] == [8, 8, 8]
     assert all(h.offset is None and h.relation is None for h in kinds["cross"])
     assert all(h.rare is not None and h.confidence is not None for h in kinds["cross"])
+    assert all(h.duplicate is None for h in kinds["cross"])
     assert all(h.relation == "obj" and h.offset is not None for h in kinds["encoder"])
     assert all(h.relation is None and (h.offset or 0) <= 0 for h in kinds["decoder"])
 
@@ -237,7 +309,8 @@ def head(name: str, number: int) -> HeadRoles:
     roles: Any = [(), ("positional",), ("syntactic",), ("positional", "rare")][number % 4]
     relations = ("obj: governor", "nsubj: governor") if "syntactic" in roles else ()
     return HeadRoles(
-        name, "encoder", roles, -1, 0.9, None, None, None, None, relations, 0.5, 0.1, 0.4, 0.5, 0.6
+        name, "encoder", roles, -1, 0.9, None, None, None, None, relations, 0.5, 0.1, 0.3, 0.1,
+        0.4, 0.5, 0.6,
     )  # fmt: skip
 
 

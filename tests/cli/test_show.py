@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from headcount.cli.show import Bars
+from headcount.analysis.roles.result import HeadRoles, Roles
+from headcount.cli.show import Bars, show_analysis
 
 RUNS = ("unpruned-all-seed0", "joint-dsp-12-seed0", "[ste]-12-seed0")
 
@@ -99,3 +101,30 @@ def test_the_time_left_is_reckoned_from_where_a_training_begins(
         now = 1100.0
         bars.advance(60, "loss 0.3")
     assert "fine-tuning: 60 of 100, 400 s left  loss 0.3" in out.getvalue()
+
+
+def wide_analysis() -> Roles:
+    heads = tuple(
+        HeadRoles(
+            f"encoder.0.{number}", "encoder", ("rare", "duplicate"), -1, 0.9, None, None, None,
+            None, (), 0.5, 0.1, 0.875, 0.1, 0.4, 0.5, 0.6,
+        )
+        for number in range(2)
+    )  # fmt: skip
+    return Roles("bert", "text", 9, (("encoder.0", 2),), heads, (), kept=("encoder.0.1",))
+
+
+def test_a_narrow_screen_leaves_columns_out_and_says_so(out: StringIO) -> None:
+    narrow = Console(force_terminal=True, color_system=None, file=out, width=60)
+    show_analysis(narrow, wide_analysis(), Path("out"))
+    table, told = out.getvalue().split("└")
+    assert "encoder.0.1 │ rare, duplicate │ −1" in table and "│ yes" in table
+    assert max(map(len, table.splitlines())) <= 60
+    assert "…" not in table and "accuracy" not in out.getvalue()  # it is empty
+    assert "too narrow for some columns" in told and "duplicate by chance" in told
+
+
+def test_a_file_gets_the_whole_table(out: StringIO) -> None:
+    show_analysis(Console(file=out, width=60), wide_analysis(), Path("out"))
+    assert "duplicate by chance" in out.getvalue().splitlines()[2]
+    assert "too narrow" not in out.getvalue()

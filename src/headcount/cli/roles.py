@@ -20,6 +20,10 @@ def roles(
     conllu: Annotated[
         Path | None, typer.Option(help="Sentences with trees, for syntactic heads.")
     ] = None,
+    pair: Annotated[
+        Path | None,
+        typer.Option(help="Second sentences, one a line, for a model that reads two."),
+    ] = None,
     target: Annotated[
         Path | None,
         typer.Option(help="Translations, one a line; without them, the model's own greedy ones."),
@@ -44,7 +48,7 @@ def roles(
     max_length: options.MaxLength = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find out what heads do: positional, syntactic, for rare tokens.
+    """Find out what heads do: positional, syntactic, for rare tokens, for duplicates.
 
     Example: headcount roles model --conllu en_ewt-ud-dev.conllu.gz --output roles
     """
@@ -71,9 +75,9 @@ def roles(
     refuse_bad_place(folder)
     if study is not None:
         read_study(study)  # what is wrong with it is told before the model is measured
-    sentences = read_sentences(text, conllu, target, limit)
+    sentences = read_sentences(text, conllu, target, limit, pair)
     often = None if frequencies is None else read_lines(frequencies)
-    data = ", ".join(path.name for path in (text, conllu) if path is not None)
+    data = ", ".join(path.name for path in (text, pair, conllu) if path is not None)
     console = Console(stderr=as_json)
 
     def measure(source: str, kept: HeadMask | None = None) -> Roles:

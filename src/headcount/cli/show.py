@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headcount.analysis.base import Analysis
 
 EVERY = 15.0  # seconds between two lines where no bar can be drawn
+FILE_WIDTH = 1000  # of what is not read on a terminal: wide enough for any table
 
 
 class _TimeLeft(ProgressColumn):
@@ -188,14 +189,43 @@ def show_analysis(console: Console, found: Analysis, folder: Path) -> None:
     from headcount.analysis.store import shown
 
     table = found.table()
-    columns = [str(name) for name in table.columns]
+    names, cells = [str(name) for name in table.columns], shown(table)
+    numbers = [table[name].dtype.kind in "if" for name in table.columns]
     printed = Table(title=found.title, title_justify="left", title_style="bold")
-    for name in columns:
-        numbers = table[name].dtype.kind in "if"
-        # Names are told apart by their ends, so a narrow screen takes room from numbers first.
-        printed.add_column(name, justify="right" if numbers else "left", no_wrap=not numbers)
-    for row in shown(table):
-        printed.add_row(*row)
+    if not console.is_terminal:
+        console = Console(file=console.file, width=FILE_WIDTH)
+    fitting, left_out = _fitting(names, cells, numbers, console.width)
+    for place in fitting:
+        justify: Literal["left", "right"] = "right" if numbers[place] else "left"
+        printed.add_column(names[place], justify=justify, no_wrap=not numbers[place])
+    for row in cells:
+        printed.add_row(*(row[place] for place in fitting))
     console.print(printed)
-    for line in (found.note, f"table, figures and data are in {folder}"):
+    lines = [found.note, f"table, figures and data are in {folder}"]
+    if left_out:
+        missing = ", ".join(names[place] for place in left_out)
+        lines.append(f"the screen is too narrow for some columns of the table: {missing}")
+    for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _fitting(
+    names: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[bool], room: int
+) -> tuple[list[int], list[int]]:
+    """Which columns a screen has room for, and which it has not; empty ones are in neither.
+
+    Words come before numbers, since a row without its names says nothing.
+    """
+    places = [n for n in range(len(names)) if any(row[n] != "–" for row in cells) or not cells]
+    shown: list[int] = []
+    left_out: list[int] = []
+    room -= 1  # for the left border; each column has one on its right, and a space on both sides
+    for place in sorted(places, key=lambda n: (numbers[n], n)):
+        head = max(map(len, names[place].split())) if numbers[place] else len(names[place])
+        wide = 3 + max(head, max((len(row[place]) for row in cells), default=0))
+        if not shown or wide <= room:
+            shown.append(place)
+            room -= wide
+        else:
+            left_out.append(place)
+    return sorted(shown), sorted(left_out)

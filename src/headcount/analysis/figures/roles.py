@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from headcount.analysis.roles.result import HeadRoles, Roles
 
 # Of Okabe and Ito, as near to the paper's as they have: purple, green, orange and grey.
-COLOURS: dict[Role, str] = {"positional": "#cc79a7", "syntactic": "#009e73", "rare": "#e69f00"}
+COLOURS: dict[Role, str] = {
+    "positional": "#cc79a7", "syntactic": "#009e73", "rare": "#e69f00", "duplicate": "#56b4e9"
+}  # fmt: skip
 OTHER, GONE = "#cccccc", "#f4f4f4"
 NAMES: dict[Role, str] = {
-    "positional": "positional", "syntactic": "syntactic", "rare": "rare tokens"
+    "positional": "positional", "syntactic": "syntactic", "rare": "rare tokens",
+    "duplicate": "duplicates",
 }  # fmt: skip
 _SIDE = 0.9  # of a square
 
@@ -61,7 +64,7 @@ def draw_roles(found: Roles) -> Figure:
         handles.append(_frame(0, 0))
         labels.append("kept")
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=8
+        handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8
     )  # fmt: skip
     return figure
 
@@ -134,3 +137,5 @@ def _words(head: HeadRoles) -> Iterator[str]:
         yield f"S{len(head.relations)}" if len(head.relations) > 1 else "S"
     if "rare" in head.roles:
         yield "R"
+    if "duplicate" in head.roles:
+        yield "="

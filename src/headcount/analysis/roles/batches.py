@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,12 +28,15 @@ class Example:
         words: for every token of the source the word it is part of, −1 for none; empty without
             a tree.
         arcs: of the tree.
+        types: for every token of the source which of two sentences it is of; empty where the
+            tokenizer does not tell, or there is one sentence alone.
     """
 
     source: tuple[int, ...]
     target: tuple[int, ...] = ()
     words: tuple[int, ...] = ()
     arcs: tuple[Arc, ...] = ()
+    types: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,13 @@ class Tokens:
         ids: tokens, padded on the right.
         seen: what is not padding.
         real: what is no special token either.
+        types: which of two sentences a token is of; None where the model is not told.
     """
 
     ids: Tensor
     seen: Tensor
     real: Tensor
+    types: Tensor | None = None
 
 
 def make_examples(
@@ -74,11 +79,18 @@ def make_examples(
             "no use; give the sentences as --text, or a model with a fast tokenizer"
         )
     texts = [sentence.text for sentence in sentences]
+    pairs = [sentence.pair for sentence in sentences]
     found: Any = tokenizer(
-        texts, truncation=True, max_length=max_length, return_offsets_mapping=trees
-    )
+        texts, None if None in pairs else pairs, truncation=True, max_length=max_length,
+        return_offsets_mapping=trees,
+    )  # fmt: skip
     if not trees:
-        return [Example(tuple(ids)) for ids in found["input_ids"]]
+        return [
+            Example(tuple(ids), types=tuple(types) if any(types) else ())
+            for ids, types in zip(
+                found["input_ids"], found.get("token_type_ids", [()] * len(texts)), strict=True
+            )
+        ]
     return [
         Example(tuple(ids), (), _words_of(sentence, offsets), sentence.arcs)
         for sentence, ids, offsets in zip(
@@ -124,6 +136,19 @@ def batches(examples: Sequence[Example], heads: int) -> Iterator[list[Example]]:
         size = max(1, min(_BATCH, _WEIGHTS // (max(heads, 1) * longest**2)))
         yield order[start : start + size]
         start += size
+
+
+def padded_sources(
+    examples: Sequence[Example], special: frozenset[int], pad: int, device: torch.device
+) -> Tokens:
+    """What the model reads of examples, with which of two sentences is which."""
+    tokens = padded([one.source for one in examples], special, pad, device)
+    if not any(one.types for one in examples):
+        return tokens
+    types = torch.zeros_like(tokens.ids)
+    for row, one in enumerate(examples):
+        types[row, : len(one.types)] = torch.tensor(one.types, dtype=types.dtype)
+    return replace(tokens, types=types)
 
 
 def padded(

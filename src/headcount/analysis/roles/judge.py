@@ -83,12 +83,14 @@ def _roles(
     best = gains[0][1] if gains else None
     rare = _share(float(sums.rare[place]), sums.rare_queries)
     chance = _share(sums.chance, sums.rare_queries)
+    again = _share(float(sums.again[place]), sums.again_queries)
+    again_chance = _share(sums.again_chance, sums.again_queries)
     roles: dict[Role, bool] = {
         "positional": offset_share is not None and offset_share >= rule.positional,
         "syntactic": bool(relations),
-        "rare": rare is not None
-        and chance is not None
-        and rare >= max(rule.rare, chance + rule.rare_gain),
+        "rare": _above(rare, chance, rule.rare, rule.rare_gain),
+        "duplicate": sums.again_queries >= rule.cases
+        and _above(again, again_chance, rule.duplicate, rule.duplicate_gain),
     }
     return HeadRoles(
         name=name,
@@ -103,6 +105,8 @@ def _roles(
         relations=tuple(f"{relation}: {direction}" for relation, direction in relations),
         rare=rare,
         rare_by_chance=chance,
+        duplicate=again,
+        duplicate_by_chance=again_chance,
         confidence=_share(float(sums.confidence[place]), sums.queries),
         entropy=_share(float(sums.entropy[place]), sums.queries),
         special=_share(float(sums.special[place]), sums.queries),
@@ -119,6 +123,10 @@ def _position(
     shares = (sums.offsets[place] / sums.places.clamp(min=1)).masked_fill(~enough, -1.0)
     best = int(shares.argmax())
     return best - sums.reach, float(shares[best])
+
+
+def _above(share: float | None, chance: float | None, least: float, gain: float) -> bool:
+    return share is not None and chance is not None and share >= max(least, chance + gain)
 
 
 def _share(part: float, of: int) -> float | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headcount.analysis.roles.attend import attention_of
-from headcount.analysis.roles.batches import Example, Tokens, batches, padded
+from headcount.analysis.roles.batches import Example, Tokens, batches, padded, padded_sources
 from headcount.analysis.roles.criteria import Criteria
 from headcount.analysis.roles.relations import Relations
 from headcount.analysis.roles.statistics import Frequencies, Sums, View, view
@@ -66,7 +66,7 @@ def read(
     progress.begin("reading", len(examples))
     done = 0
     for batch in batches(examples, len(heads)):
-        source = padded([one.source for one in batch], special, pad, model.device)
+        source = padded_sources(batch, special, pad, model.device)
         target = padded([one.target for one in batch], special, pad, model.device) if both else None
         views = dict(_views(kinds, source, target, frequencies, criteria, reach))
         looks = made.relations.looks(batch, source.ids.shape[1], model.device)
@@ -102,6 +102,8 @@ def _views(
 
 def _inputs(source: Tokens, target: Tokens | None) -> dict[str, Tensor]:
     inputs = {"input_ids": source.ids, "attention_mask": source.seen.long()}
+    if source.types is not None:
+        inputs["token_type_ids"] = source.types
     if target is not None:
         inputs |= {
             "decoder_input_ids": target.ids, "decoder_attention_mask": target.seen.long()

@@ -32,6 +32,8 @@ class HeadRoles:
         relations: all that make it syntactic, best first: `nsubj: governor`.
         rare: how often its largest weight is on one of the least frequent tokens.
         rare_by_chance: how often that would be by chance.
+        duplicate: how often, where its token stands elsewhere too, its largest weight is there.
+        duplicate_by_chance: how often that would be by chance.
         confidence: the mean of its largest weight on a real token.
         entropy: of its weights, the mean; 1 if it looks everywhere alike.
         special: how often its largest weight of all is on a special token.
@@ -49,6 +51,8 @@ class HeadRoles:
     relations: tuple[str, ...]
     rare: float | None
     rare_by_chance: float | None
+    duplicate: float | None
+    duplicate_by_chance: float | None
     confidence: float | None
     entropy: float | None
     special: float | None
@@ -132,11 +136,13 @@ class Roles(Analysis):
             f"{counts['syntactic']} syntactic (it finds a governor or dependent at least "
             f"{100 * rule.syntactic:.0f} points more often than the best fixed position, relations "
             f"with {rule.cases} cases or more), {counts['rare']} for rare tokens (on one of the "
-            f"{rule.rarest} least frequent in at least {rule.rare:.0%} of cases); a head may have "
-            f"several roles, {counts['other']} have none. Weights on special tokens are left out "
+            f"{rule.rarest} least frequent in at least {rule.rare:.0%} of cases), "
+            f"{counts['duplicate']} for duplicates (where a token stands elsewhere too, there "
+            f"in at least {rule.duplicate:.0%} of cases); a head may have several roles, "
+            f"{counts['other']} have none. Weights on special tokens are left out "
             f"before the largest is taken; {resting} heads rest on special tokens in more than "
             f"{rule.special:.0%} of cases. {self.sentences} sentences; criteria of Voita et al. "
-            "(2019)."
+            "(2019), but for duplicates."
         )
 
     def table(self) -> pd.DataFrame:
@@ -152,7 +158,9 @@ class Roles(Analysis):
             "baseline": _numbers([h.baseline for h in self.heads]),
             "relations": [len(h.relations) for h in self.heads],
             "rare": _numbers([h.rare for h in self.heads]),
-            "by chance": _numbers([h.rare_by_chance for h in self.heads]),
+            "rare by chance": _numbers([h.rare_by_chance for h in self.heads]),
+            "duplicate": _numbers([h.duplicate for h in self.heads]),
+            "duplicate by chance": _numbers([h.duplicate_by_chance for h in self.heads]),
             "confidence": _numbers([h.confidence for h in self.heads]),
             "entropy": _numbers([h.entropy for h in self.heads]),
             "special": _numbers([h.special for h in self.heads]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headcount.analysis.roles.criteria import NO_RELATIONS
@@ -38,12 +38,14 @@ class Sentence:
         words: of the tree; empty if there is none.
         arcs: of the tree, without the root's and those of punctuation.
         target: its translation, for an encoder-decoder; None where the model's own is to be used.
+        pair: a second sentence that the model reads with it, as in inference; None for none.
     """
 
     text: str
     words: tuple[str, ...] = ()
     arcs: tuple[Arc, ...] = ()
     target: str | None = None
+    pair: str | None = None
 
 
 def read_sentences(
@@ -51,6 +53,7 @@ def read_sentences(
     conllu: Path | None = None,
     target: Path | None = None,
     limit: int | None = None,
+    pair: Path | None = None,
 ) -> list[Sentence]:
     """Sentences of a text and of a CoNLL-U file, one after the other; files may be gzipped.
 
@@ -59,10 +62,11 @@ def read_sentences(
         conllu: sentences with their trees.
         target: the translation of every sentence, a line each; with one of the files alone.
         limit: take only so many of each file.
+        pair: a second sentence for every line of the text, a line each.
 
     Raises:
-        HeadcountError: no file is given, one cannot be read, the translations do not match, or
-            they are of two files at once.
+        HeadcountError: no file is given, one cannot be read, the translations or second sentences
+            do not match, or they are of two files at once.
     """
     if text is None and conllu is None:
         raise HeadcountError("there is nothing to read; give a text or a CoNLL-U file")
@@ -71,24 +75,35 @@ def read_sentences(
             f"{target} cannot say which lines translate {text} and which {conllu}; give "
             "translations with one of the two files"
         )
+    if pair is not None and (text is None or conllu is not None):
+        raise HeadcountError(
+            f"{pair} has second sentences of a text, and trees are of single ones; give both "
+            "files as --text and --pair alone"
+        )
     found = [] if text is None else [Sentence(line) for line in read_lines(text)[:limit]]
     found += [] if conllu is None else read_conllu(conllu, limit)
     if target is not None:
-        lines = read_lines(target)
-        lines = lines if limit is None else lines[: len(found)]
-        if len(lines) != len(found):
-            raise HeadcountError(
-                f"{target} has {len(lines)} lines, but there are {len(found)} sentences; give the "
-                "translation of every sentence in a line of its own"
-            )
-        found = [
-            Sentence(one.text, one.words, one.arcs, line)
-            for one, line in zip(found, lines, strict=True)
-        ]
-    found = [one for one in found if one.text.strip() and (one.target is None or one.target)]
+        lines = _beside(found, target, "translation", limit)
+        found = [replace(one, target=line) for one, line in zip(found, lines, strict=True)]
+    if pair is not None:
+        lines = _beside(found, pair, "second sentence", limit)
+        found = [replace(one, pair=line) for one, line in zip(found, lines, strict=True)]
+    found = [one for one in found if one.text.strip() and "" not in (one.target, one.pair)]
     if not found:
         raise HeadcountError("all sentences are empty; give a text with a sentence a line")
     return found
+
+
+def _beside(found: Sequence[Sentence], file: Path, what: str, limit: int | None) -> list[str]:
+    """The lines of a file that has one for every sentence."""
+    lines = read_lines(file)
+    lines = lines if limit is None else lines[: len(found)]
+    if len(lines) != len(found):
+        raise HeadcountError(
+            f"{file} has {len(lines)} lines, but there are {len(found)} sentences; give the {what} "
+            "of every sentence in a line of its own"
+        )
+    return lines
 
 
 def read_conllu(path: Path, limit: int | None = None) -> list[Sentence]:

@@ -26,6 +26,9 @@ class View:
         rare: keys that are among the rarest that the query sees.
         rare_counts: queries that count for rare tokens; batch × queries.
         chance: how often they would hit a rare token by chance, summed.
+        again: keys with the query's own token, but for the query itself.
+        again_counts: queries that have such keys; batch × queries.
+        again_chance: how often they would hit one by chance, summed.
         places: for each offset from −reach to +reach, the queries with a real token there.
     """
 
@@ -35,6 +38,9 @@ class View:
     rare: Tensor
     rare_counts: Tensor
     chance: float
+    again: Tensor
+    again_counts: Tensor
+    again_chance: float
     places: Tensor
 
 
@@ -86,10 +92,29 @@ def view(
     rare = real & (often <= few[..., -1:])
     common = frequencies.common.to(keys.ids.device)[keys.ids.gather(1, often.argmin(-1))]
     rare_counts = counts & ~common
-    chance = (rare.sum(-1) / real.sum(-1).clamp(min=1))[rare_counts].double().sum()
+    again = _again(queries, keys) & real
+    again_counts = counts & again.any(-1)
     _, query, key = (real & counts[..., None]).nonzero(as_tuple=True)
     places = torch.bincount(key - query + reach, minlength=2 * reach + 1).cpu()
-    return View(visible, real, counts, rare, rare_counts, float(chance), places)
+    return View(
+        visible, real, counts, rare, rare_counts, _by_chance(rare, real, rare_counts),
+        again, again_counts, _by_chance(again, real, again_counts), places,
+    )  # fmt: skip
+
+
+def _again(queries: Tokens, keys: Tokens) -> Tensor:
+    """Where a query's token stands once more; two sides have no tokens in common."""
+    if queries is not keys:
+        return torch.zeros(*queries.ids.shape, keys.ids.shape[1], dtype=torch.bool).to(
+            keys.ids.device
+        )
+    same = keys.ids[:, :, None] == keys.ids[:, None, :]
+    return same & ~torch.eye(same.shape[-1], dtype=torch.bool, device=same.device)
+
+
+def _by_chance(wanted: Tensor, real: Tensor, counts: Tensor) -> float:
+    """How often a look at any real token hits a wanted one, summed over the queries that count."""
+    return float((wanted.sum(-1) / real.sum(-1).clamp(min=1))[counts].double().sum())
 
 
 class Sums:
@@ -102,11 +127,11 @@ class Sums:
 
     def __init__(self, heads: int, reach: int) -> None:
         self.reach = reach
-        self.queries = self.rare_queries = 0
-        self.chance = 0.0
+        self.queries = self.rare_queries = self.again_queries = 0
+        self.chance = self.again_chance = 0.0
         self.places = torch.zeros(2 * reach + 1, dtype=torch.long)
-        self.confidence, self.entropy, self.special, self.rare = torch.zeros(
-            4, heads, dtype=torch.float64
+        self.confidence, self.entropy, self.special, self.rare, self.again = torch.zeros(
+            5, heads, dtype=torch.float64
         )
         self.offsets = torch.zeros(heads, 2 * reach + 1, dtype=torch.long)
 
@@ -118,20 +143,28 @@ class Sums:
         at_all = weights.masked_fill(~seen.visible[:, None], -1.0).amax(-1)
         log_seen = seen.visible.sum(-1).clamp(min=2).log()
         entropy = torch.special.entr(weights).sum(-1) / log_seen[:, None, :]
-        on_rare = seen.rare[:, None].expand(-1, heads, -1, -1).gather(-1, where[..., None])[..., 0]
         self.queries += int(seen.counts.sum())
         self.rare_queries += int(seen.rare_counts.sum())
         self.chance += seen.chance
+        self.again_queries += int(seen.again_counts.sum())
+        self.again_chance += seen.again_chance
         self.places += seen.places
         self.confidence += _per_head(largest, counts)
         self.entropy += _per_head(entropy, counts)
         self.special += _per_head(at_all > largest, counts)
-        self.rare += _per_head(on_rare, seen.rare_counts[:, None, :])
+        self.rare += _per_head(_hits(seen.rare, where), seen.rare_counts[:, None, :])
+        self.again += _per_head(_hits(seen.again, where), seen.again_counts[:, None, :])
         offsets = where - torch.arange(length, device=where.device)
         width = 2 * self.reach + 1
         flat = offsets + self.reach + width * torch.arange(heads, device=where.device)[:, None]
         found = torch.bincount(flat[counts], minlength=heads * width)
         self.offsets += found.reshape(heads, width).cpu()
+
+
+def _hits(wanted: Tensor, where: Tensor) -> Tensor:
+    """Whether the key that each head looks at is a wanted one; batch × heads × queries."""
+    each = wanted[:, None].expand(-1, where.shape[1], -1, -1)
+    return each.gather(-1, where[..., None])[..., 0]
 
 
 def _per_head(values: Tensor, counts: Tensor) -> Tensor:
