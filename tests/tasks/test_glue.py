@@ -211,3 +211,5 @@ def test_a_wrong_column_and_a_wrong_label_are_told(tmp_path: Path) -> None:
         GlueTask("mnli", DataSettings(str(folder), evaluate=("dev",)))
     with mistake("rte has its own labels"):
         GlueTask("rte", DataSettings(str(folder), labels=("yes", "no")))
+    with mistake("rte has no options, but config was given"):
+        GlueTask("rte", DataSettings(str(folder), options={"config": "rte"}))

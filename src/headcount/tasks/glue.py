@@ -114,6 +114,11 @@ def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples, dict[str, Ex
             f"{row.name} has its own labels ({', '.join(row.labels) or 'numbers'}), but others "
             "were named; leave them out, or use the task classification"
         )
+    if settings.options:
+        raise HeadcountError(
+            f"{row.name} has no options, but {', '.join(settings.options)} was given; leave it out, "
+            "or use the task classification"
+        )
     splits = open_splits(
         settings.data,
         config=row.name,
