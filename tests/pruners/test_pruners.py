@@ -384,6 +384,11 @@ def test_presets_are_the_papers() -> None:
     assert not encdec.balance
 
 
+def test_annealing_is_a_course_and_not_a_switch() -> None:
+    with pytest.raises(HeadcountError, match="annealing is False, expected an Annealing"):
+        DSPSettings(annealing=False)  # type: ignore[arg-type]
+
+
 def test_clamped_gates_stay_below_one() -> None:
     pruner = JointDSP(8, DSPSettings(Annealing(1.0, 0.1, 0.5), clamp=True))
     with pruner.attached(build("bert")) as gated:

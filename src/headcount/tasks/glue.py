@@ -116,8 +116,8 @@ def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples, dict[str, Ex
         )
     if settings.options:
         raise HeadcountError(
-            f"{row.name} has no options, but {', '.join(settings.options)} was given; leave it out, "
-            "or use the task classification"
+            f"{row.name} has no options, but {', '.join(settings.options)} was given; leave it "
+            "out, or use the task classification"
         )
     splits = open_splits(
         settings.data,
