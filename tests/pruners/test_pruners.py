@@ -385,7 +385,7 @@ def test_presets_are_the_papers() -> None:
 
 
 def test_annealing_is_a_course_and_not_a_switch() -> None:
-    with pytest.raises(HeadcountError, match="annealing is False, expected an Annealing"):
+    with pytest.raises(hc.HeadcountError, match="annealing is False, expected an Annealing"):
         DSPSettings(annealing=False)  # type: ignore[arg-type]
 
 

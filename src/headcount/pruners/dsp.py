@@ -85,8 +85,8 @@ class DSPSettings:
                 raise HeadcountError(f"there is no {what} {said!r}; choose {' or '.join(able)}")
         if not isinstance(self.annealing, Annealing):
             raise HeadcountError(
-                f"annealing is {self.annealing!r}, expected an Annealing; give one, with a cooldown "
-                "of None to stay at its start"
+                f"annealing is {self.annealing!r}, expected an Annealing; give one, its cooldown "
+                "None to stay at its start"
             )
         if self.scale is not None and not (
             isinstance(self.scale, tuple) and len(self.scale) == 2 and min(self.scale) > 0
