@@ -89,7 +89,9 @@ class GateHook:
 
     def gate_of(self, combined: Tensor) -> Tensor:
         """The gates of this block's heads, ready to be multiplied with its values."""
-        gate = self.values()[..., self.start : self.stop].to(combined)
+        gate = self.values()[..., self.start : self.stop]
+        # The type first, and its gradient last: not all devices have the gates' float64.
+        gate = gate.to(combined.dtype).to(combined.device)
         return self._row_per_example(gate, combined) if gate.dim() == 2 else gate
 
     def product(self, combined: Tensor, gate: Tensor) -> Tensor:

@@ -76,3 +76,12 @@ def test_blocks_are_compared_by_their_own_size() -> None:
 def test_a_memory_that_is_none_is_refused() -> None:
     with pytest.raises(HeadcountError, match="memory"):
         Attrition(keep=2, memory=1.0)
+
+
+def test_none_is_chosen_before_any_was_felt() -> None:
+    with pytest.raises(HeadcountError, match="give a commit_at above 0"):
+        Attrition(3, commit_at=0.0)
+    pruner = Attrition(3, commit_at=0.05)
+    pruner.bind(hc.find_heads(build("bert")))
+    with pytest.raises(HeadcountError, match=r"commit_at, 0.05 of 6 steps, is there"):
+        pruner.begin_step(0, 6)

@@ -313,6 +313,8 @@ def test_a_fixed_layout_follows_a_pruned_model(tmp_path: Path) -> None:
             assert pruner.gates().sum() == 5
     with pytest.raises(hc.HeadcountError, match="keeps 5 heads, but keep is 4"):
         Fixed(4, like=mask).bind(hc.find_heads(model))
+    with pytest.raises(hc.HeadcountError, match="leave out min_per_block"):
+        Fixed(like=mask, min_per_block=1)
     with pytest.raises(hc.HeadcountError, match="not said"):
         Fixed()
     with pytest.raises(hc.HeadcountError, match="mask"):

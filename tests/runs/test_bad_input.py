@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 
 from headcount import HeadcountError
 from headcount.runs.prune import prune
+from headcount.runs.pruning import PruningRun
 from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.runs.trainer import _told
 
 
 @pytest.fixture
@@ -30,6 +33,7 @@ def settings(encoder: Path, tables: Path) -> RunSettings:
         ({"method": "michel"}, "michel needs a model that is fine-tuned .* give one that is, or"),
         ({"method": "pipelined-dsp"}, "needs a model that is fine-tuned"),
         ({"method": "magic"}, "no method 'magic'"),
+        ({"method": "michel", "settings": {"freeze": ["bert.*"]}}, "michel changes no weights"),
         ({"task": "magic"}, "no task 'magic'"),
         ({"model": "/nowhere/model"}, "there is no folder /nowhere/model"),
         ({"data": "/nowhere/data"}, "/nowhere/data"),
@@ -77,3 +81,35 @@ def test_a_full_disk_is_one_sentence(encoder: Path, tables: Path, tmp_path: Path
     assert "Traceback" not in run.stderr
     assert "cannot be written" in run.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_checkpoint_is_passed_over_or_told(settings: RunSettings, tmp_path: Path) -> None:
+    training = replace(settings.training, max_steps=5)
+    short = replace(settings, training=training)
+    out = tmp_path / "out"
+
+    class DiedError(Exception):
+        pass
+
+    def die(*args: object) -> None:
+        raise DiedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PruningRun, "_cut", die)
+        with pytest.raises(DiedError):
+            prune(short, out, speed=False)
+    (state,) = (tmp_path / "out.unfinished").glob("checkpoint-*/trainer_state.json")
+    weights = state.with_name("model.safetensors")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    state.write_text(state.read_text().replace('"global_step": 5', '"global_step": 4'))
+    with pytest.raises(HeadcountError, match=r"checkpoint-5 is damaged: .*; delete it, and go on"):
+        prune(short, out, resume=True, speed=False)
+    state.write_text(state.read_text()[:100])
+    assert prune(short, out, resume=True, speed=False).heads.after == 3  # from the start
+
+
+def test_what_breaks_a_training_off_is_told_as_it_is(tmp_path: Path) -> None:
+    told = _told(FileNotFoundError(errno.ENOENT, "No such file", "part-3"), tmp_path, None)
+    assert "broke off" in str(told) and "part-3" in str(told)
+    assert "make room" in str(_told(OSError(errno.ENOSPC, "No space left"), tmp_path, None))

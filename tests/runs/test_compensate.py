@@ -70,3 +70,24 @@ def test_a_study_ranks_heads_once_for_both(settings: RunSettings, tmp_path: Path
     fitted = replace(plain, settings=own | {"compensate": True}, variant="michel-fit")
     assert places.ranking(plain) == places.ranking(fitted)
     assert places.ranking(plain) != places.ranking(settings)
+
+
+def test_the_surgeon_fits_with_its_own_ridge_and_leaves_what_is_frozen(
+    settings: RunSettings, tmp_path: Path
+) -> None:
+    given = {"plain": {}, "stiff": {"ridge": 1e6}, "frozen": {"freeze": ["bert.encoder.layer.0.*"]}}
+    found = {}
+    for name, own in given.items():
+        chosen = replace(settings, method="surgeon", settings=own)
+        prune(chosen, tmp_path / name, base=tmp_path / "base", speed=False)
+        found[name] = load_file(tmp_path / name / "model.safetensors")
+    base = load_file(tmp_path / "base" / "model.safetensors")
+    bias = "bert.encoder.layer.{}.attention.output.dense.bias"
+    moved = {
+        name: [float((weights[bias.format(n)] - base[bias.format(n)]).abs().max()) for n in (0, 1)]
+        for name, weights in found.items()
+    }
+    assert moved["plain"][0] > 0
+    assert moved["frozen"][0] == 0 and moved["frozen"][1] > 0
+    weight = "bert.encoder.layer.0.attention.output.dense.weight"
+    assert not found["plain"][weight].equal(found["stiff"][weight])

@@ -86,3 +86,9 @@ def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(HeadcountError, match="not text in UTF-8"):
         Recipe.read(tmp_path / "binary.yaml")
+
+
+def test_a_date_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("task: mnli\ndata: 2024-02-30\n")
+    with pytest.raises(HeadcountError, match=r"recipe.yaml has a value that cannot be: day is"):
+        Recipe.read(tmp_path / "recipe.yaml")

@@ -147,3 +147,12 @@ def test_what_trains_the_model_itself_has_nothing_to_recover_from(
     with pytest.raises(HeadcountError, match=said):
         prune(replace(settings, method="handover"), tmp_path / "out", speed=False)
     assert list(tmp_path.glob("out*")) == []
+
+
+def test_what_is_frozen_stays_as_it_is_after_the_cut(settings: RunSettings, tmp_path: Path) -> None:
+    frozen = replace(settings, method="random", settings={"freeze": ["bert.embeddings.*"]})
+    prune(frozen, tmp_path / "out", base=tmp_path / "base", speed=False)
+    base, out = (load_file(tmp_path / n / "model.safetensors") for n in ("base", "out"))
+    name = "bert.embeddings.word_embeddings.weight"
+    assert out[name].equal(base[name])
+    assert not out["classifier.weight"].equal(base["classifier.weight"])

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import get_scheduler
 
 from headcount import HeadcountError
-from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.runs.settings import SCHEDULERS, ExampleSettings, RunSettings, TrainingSettings
 from headcount.tasks.classification import TableOptions
 from headcount.tasks.images import ImageOptions
 from headcount.tasks.language_modelling import LanguageModellingOptions
@@ -32,11 +34,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
         ({"warmup": -1}, "warmup is -1, expected a number from 0"),
         ({"precision": "float16"}, "no precision 'float16'; choose one of fp32, bf16, fp16"),
         ({"scheduler": "foo"}, "no scheduler 'foo'; choose one of linear, cosine"),
+        ({"scheduler": "warmup_stable_decay"}, "no scheduler 'warmup_stable_decay'"),
     ],
 )
 def test_training_settings_that_cannot_be_are_told(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(HeadcountError, match=said):
         TrainingSettings(**wrong)
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name])
+def test_every_scheduler_that_can_be_chosen_needs_no_more_than_its_name(name: str) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3)
+    get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=4)
 
 
 def test_settings_at_the_edge_are_taken() -> None:

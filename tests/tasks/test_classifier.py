@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     BertForMaskedLM,
     BertForSequenceClassification,
@@ -21,6 +22,7 @@ from transformers import (
 )
 
 import headcount as hc
+from headcount.tasks.auto_load import load_for
 from headcount.tasks.classifier import is_fine_tuned, load_classifier, load_tokenizer
 from tests.tasks.tiny_text import bert_config, mistake, save_model, tiny_tokenizer
 
@@ -206,3 +208,17 @@ def test_inputs_longer_than_the_model_reads_are_told(tmp_path: Path) -> None:
     source = save_model(tmp_path / "r", RobertaModel, config, tiny_tokenizer())
     with mistake("reads at most 38 tokens"):
         load_classifier(source, load_tokenizer(source), MNLI, 39)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_that_were_saved_in_half_precision_are_trained_in_float32(
+    dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """`transformers` would load them as they were saved."""
+    source = save_model(tmp_path / "m", BertModel, bert_config(), tiny_tokenizer())
+    BertModel.from_pretrained(source, dtype=dtype).save_pretrained(source)
+    assert BertModel.from_pretrained(source).dtype == dtype
+    classifier, _ = load_classifier(source, load_tokenizer(source), MNLI, 8)
+    filler = load_for(AutoModelForMaskedLM, source, "a test", whole=False)
+    for model in (classifier, filler):
+        assert {p.dtype for p in model.parameters()} == {torch.float32}

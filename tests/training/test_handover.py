@@ -325,3 +325,90 @@ def test_a_scheduler_that_cannot_begin_anew_is_told(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, Handover(KEEP), **changes)
     with pytest.raises(HeadcountError, match="cannot begin anew with the scheduler"):
         trainer.train()
+
+
+@pytest.mark.parametrize("last", [None, 4e-3])
+def test_a_course_that_ends_at_a_rate_of_its_own_ends_there_in_each_part(
+    tmp_path: Path, last: float | None
+) -> None:
+    rates = Rates()
+    changes = {
+        "max_steps": 40, "callbacks": [rates], "lr_scheduler_type": "cosine_with_min_lr",
+        "lr_scheduler_kwargs": {"min_lr": 2e-3},
+    }  # fmt: skip
+    pruner = Handover(KEEP, countdown=Countdown(0.0, 0.5, 1.0), rate=last)
+    make_trainer(tmp_path, pruner, **changes).train()
+    for part, start in ((rates.seen[:20], 1e-2), (rates.seen[20:], last or 1e-2)):
+        assert part == sorted(part, reverse=True)
+        assert part[0] == pytest.approx(start) and part[-1] == pytest.approx(2e-3, rel=0.05)
+
+
+class Noted(TrainerCallback):
+    """Steps after which there was an evaluation, and after which a checkpoint was written."""
+
+    def __init__(self) -> None:
+        self.evaluated: list[int] = []
+        self.saved: list[int] = []
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.evaluated.append(state.global_step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.saved.append(state.global_step)
+
+
+class Ask(TrainerCallback):
+    """Asks for a checkpoint after every step, and after all other callbacks."""
+
+    def on_step_end(self, args: Any, state: Any, control: TrainerControl, **kwargs: Any) -> None:
+        control.should_save = True
+
+
+@pytest.mark.parametrize(("end", "evaluated"), [(0.25, [6, 12]), (0.5, [6, 12])])
+def test_a_pause_is_not_the_end_of_an_epoch(
+    tmp_path: Path, end: float, evaluated: list[int]
+) -> None:
+    """An epoch has six steps; the cut is after three, or where the first epoch ends."""
+    noted = Noted()
+    pruner = Handover(KEEP, countdown=Countdown(0.0, end, 1.0))
+    changes = {"max_steps": 12, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    make_trainer(tmp_path, pruner, callbacks=[noted], **changes).train()
+    assert noted.evaluated == evaluated
+    assert noted.saved == sorted({int(12 * end), 6, 12})
+
+
+def test_a_checkpoint_of_the_step_before_a_cut_is_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(tmp_path, Handover(KEEP, countdown=Countdown(0.0, 0.5, 1.0)))
+    trainer.add_callback(Ask())
+    written: list[tuple[int, int]] = []
+    save = trainer._save_checkpoint
+
+    def noting(model: Any, *args: Any, **kwargs: Any) -> None:
+        written.append((trainer.state.global_step, len(find_heads(trainer.model))))
+        save(model, *args, **kwargs)
+
+    monkeypatch.setattr(trainer, "_save_checkpoint", noting)
+    trainer.train()
+    assert written == [(1, 8), (2, 8), (3, KEEP), (4, KEEP), (5, KEEP), (6, KEEP)]
+
+
+def test_a_model_that_no_operation_is_possible_on_is_told_before_the_training(
+    tmp_path: Path,
+) -> None:
+    model = bert()
+    dense = model.bert.encoder.layer[0].attention.output.dense
+    dense.weight = torch.nn.Parameter(dense.weight.to(torch.int8), requires_grad=False)
+    with pytest.raises(HeadcountError, match=r"is a Linear of torch.int8, expected a plain"):
+        make_trainer(tmp_path, Handover(KEEP), model)
+
+
+def test_a_teacher_is_taken_out_of_its_mixed_precision() -> None:
+    """A copy of a model that accelerate has prepared brings the wrapper of its forward with it."""
+    model, teacher = bert(), bert()
+    teacher._original_forward = teacher.forward
+    teacher.forward = lambda **inputs: None
+    trainer = make_trainer(Path("unused"), Handover(KEEP), model, teacher=teacher)
+    assert trainer.teacher is not None
+    assert torch.equal(logits(trainer.teacher), logits(bert()))

@@ -23,16 +23,17 @@ from transformers import (
     TrainingArguments,
 )
 
-from headcount import HeadcountError, find_heads, masked
+from headcount import HeadcountError, HeadMask, find_heads, masked, remove_heads
 from headcount.pruners.attrition import Attrition
 from headcount.pruners.base import Pruner
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
-from headcount.pruners.fixed import Random
+from headcount.pruners.fixed import Random, Unpruned
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel
 from headcount.pruners.schedule import Annealing, Countdown
 from headcount.pruners.ste import STE
 from headcount.training import PruningTrainer, SelectionHistory, Seq2SeqPruningTrainer
+from headcount.training.trainer import home_of
 from tests.training.processes import run_two_processes
 
 KEEP, HEADS, STEPS = 3, 8, 6
@@ -471,3 +472,44 @@ def test_two_processes_equal_one_with_the_same_batch(name: str, tmp_path: Path) 
     first, second = (torch.load(tmp_path / f"{name}-{rank}.pt") for rank in (0, 1))
     assert_same(first, second)
     assert_same(first, state(distributed_run(tmp_path, name, 8)), 1e-5)
+
+
+def test_a_choice_before_the_first_step_is_that_of_what_was_looked_at(tmp_path: Path) -> None:
+    def kept(settings: DSPSettings, **changes: Any) -> HeadMask:
+        trainer = make_trainer(tmp_path, JointDSP(KEEP, settings, commit_at=0.0), **changes)
+        trainer.train()
+        return trainer.mask()
+
+    looked = JointDSP(KEEP, DSPSettings(first="michel"))
+    looked.look(bert(), [torch.utils.data.default_collate(examples())])
+    assert kept(DSPSettings(first="michel")) == looked.mask()
+    assert kept(DSPSettings()) != looked.mask()
+
+
+@pytest.mark.parametrize("first", ["random", "michel"])
+def test_what_was_cut_before_the_first_step_is_cut_when_resumed(tmp_path: Path, first: str) -> None:
+    def trainer() -> PruningTrainer:
+        pruner = JointDSP(KEEP, DSPSettings(first=first), commit_at=0.0)
+        return make_trainer(tmp_path, pruner, save_strategy="steps", save_steps=2)
+
+    straight, resumed = trainer(), trainer()
+    straight.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert_same(state(straight), state(resumed))
+    assert resumed.mask() == straight.mask()
+
+
+def test_weights_without_elements_do_not_train(tmp_path: Path) -> None:
+    """Several processes would wait for their gradients."""
+    model = bert()
+    heads = find_heads(model)
+    remove_heads(model, HeadMask.from_names(heads, ["encoder.1.0"]))
+    trainer = make_trainer(tmp_path, Unpruned(), model)
+    empty = [p for p in trainer.model.parameters() if not p.numel()]
+    assert empty and not any(p.requires_grad for p in empty)
+    trainer.train()
+
+
+def test_a_pruner_stays_where_float64_is() -> None:
+    assert home_of(torch.device("mps")) == torch.device("cpu")
+    assert home_of(torch.device("cuda", 1)) == torch.device("cuda", 1)

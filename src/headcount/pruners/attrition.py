@@ -61,6 +61,11 @@ class Attrition(Pruner):
                 "countdown that ends later"
             )
         super().__init__(keep, **scope)
+        if self.commit_at == 0:
+            raise HeadcountError(
+                "attrition has felt no head before the first step, so it cannot choose there; give "
+                "a commit_at above 0"
+            )
         self.countdown, self.memory, self.balance, self.shed = countdown, memory, balance, shed
 
     def prepare(self, number: int) -> None:
@@ -76,6 +81,11 @@ class Attrition(Pruner):
     def begin_step(self, step: int, total_steps: int) -> None:
         """Let go of as many heads as have to by now."""
         choosing = self.choosing_steps(total_steps)
+        if not choosing:
+            raise HeadcountError(
+                f"attrition has felt no head before the first step, but commit_at, "
+                f"{self.commit_at:g} of {total_steps} steps, is there; give a later one"
+            )
         count = self.countdown.count(step, choosing, len(self.places), self.count)
         here = self.here()
         if int(here.sum()) > count:

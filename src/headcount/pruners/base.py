@@ -68,6 +68,15 @@ class Pruner(nn.Module):
                 f"commit_at is {commit_at}, expected a share of the training; give one from 0 to "
                 "below 1"
             )
+        if (
+            isinstance(min_per_block, bool)
+            or min_per_block != int(min_per_block)
+            or min_per_block < 0
+        ):
+            raise HeadcountError(
+                f"min_per_block is {min_per_block!r}, expected a whole number of heads; give one "
+                "from 0"
+            )
         if isinstance(keep, Collection) and not self.takes_many:
             raise HeadcountError(
                 f"{self.name} chooses for one K, got {keep}; give one number, or use JointDSP or "
@@ -80,7 +89,7 @@ class Pruner(nn.Module):
         self.scope = Scope(
             None if kinds is None else tuple(kinds),
             None if layers is None else tuple(layers),
-            min_per_block,
+            int(min_per_block),
         )
         self.heads: HeadMap | None = None
 
@@ -99,6 +108,9 @@ class Pruner(nn.Module):
 
     def prepare(self, number: int) -> None:
         """Make what is to be learned, for that many heads."""
+
+    def refuse(self, model: nn.Module) -> None:
+        """Tell of a model that it could not prune, before that is trained."""
 
     @abstractmethod
     def importance(self) -> Tensor:

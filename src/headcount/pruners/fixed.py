@@ -59,6 +59,10 @@ class Fixed(Pruner):
             )
         # A choice that never changes is final before the training begins.
         super().__init__(keep, **{"commit_at": 0.0, **scope})
+        if like is not None and self.scope.min_per_block:
+            raise HeadcountError(
+                "the layout to follow says how many heads a block keeps; leave out min_per_block"
+            )
         self.told = keep is not None
         self.like = like if isinstance(like, HeadMask | None) else _mask_of(Path(like))
 

@@ -24,6 +24,7 @@ from headcount.pruners.michel import Batch
 from headcount.pruners.schedule import Countdown
 from headcount.pruners.surgeon import rises
 from headcount.surgery.compensate import RIDGE, compensate
+from headcount.surgery.outputs import outputs_of
 
 OPERATING = Countdown(0.25, 0.5, 3.0)
 AT_ONCE = Countdown(0.0, 0.0, 1.0)  # for a model that knows its task already
@@ -90,6 +91,11 @@ class Handover(Pruner):
         """No head was scored yet, and no operation was done."""
         self.register_buffer("scores", torch.zeros(number, dtype=torch.float64))
         self.register_buffer("done", torch.zeros((), dtype=torch.int64))
+
+    def refuse(self, model: nn.Module) -> None:
+        """An operation needs plain output projections."""
+        heads = find_heads(model)
+        outputs_of(model, heads, HeadMask.all(heads))
 
     def is_due(self, step: int, total_steps: int) -> bool:
         """Whether the time of an operation has come that was not done."""

@@ -142,7 +142,7 @@ def importance(
             size = batch_size(batch)
             rows: dict[str, list[Tensor]] = {block.name: [] for block in heads.blocks}
             for (name, _), gradient in zip(called, felt, strict=True):
-                rows[name].append(_rows(gradient.double().cpu(), size, granularity))
+                rows[name].append(_rows(gradient.cpu().double(), size, granularity))
             # The loss is a mean over the examples; the gradient of one example's is `size` times.
             parts = [_absolute(rows[b.name], b.num_heads, granularity) for b in heads.blocks]
             total += torch.cat(parts) * size

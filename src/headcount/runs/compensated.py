@@ -7,9 +7,10 @@ import copy
 from transformers import PreTrainedModel
 
 from headcount.heads.mask import HeadMask
+from headcount.pruners.base import matches
 from headcount.runs.choose import sampled_batches
 from headcount.runs.settings import RunSettings
-from headcount.surgery.compensate import compensate
+from headcount.surgery.compensate import RIDGE, compensate
 from headcount.tasks.base import Processor, Task
 
 
@@ -27,12 +28,15 @@ def compensated(
         model: the fine-tuned model, whole; it is not changed.
         mask: the heads to keep.
         sample: number of training examples.
-        settings: of the run; its seed draws the examples.
+        settings: of the run; its seed draws the examples, and its method may have a `ridge`, and
+            `freeze` patterns of names of what is not to change.
         task: gives the data.
         processor: of the model.
     """
     changed = copy.deepcopy(model)
     data = task.train_data(processor)
     batches = sampled_batches(settings, data, sample, changed, task, processor)
-    compensate(changed, mask, batches)
+    patterns = settings.settings.get("freeze") or ()
+    frozen = {name for name, _ in changed.named_parameters() if matches(name, patterns)}
+    compensate(changed, mask, batches, settings.settings.get("ridge", RIDGE), frozen)
     return changed

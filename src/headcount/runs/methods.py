@@ -192,6 +192,16 @@ class Method:
                 f"out recovery_epochs, which is for {able}"
             )
 
+    def refuse_freezing(self, settings: Mapping[str, Any], recovers: bool) -> None:
+        """Tell that nothing is trained or fitted that could be frozen."""
+        if not settings.get("freeze") or self.needs != "scoring":
+            return
+        if not recovers and self.compensation(settings) is None:
+            raise HeadcountError(
+                f"{self.name} changes no weights, so that none can be frozen; leave out freeze, or "
+                f"give {COMPENSATE} or recovery_epochs too"
+            )
+
     def refuse_many(self) -> None:
         """Tell that a method chooses for one K at a time, if it does."""
         if not self.pruner.takes_many:
@@ -206,6 +216,9 @@ class Method:
         known |= {SAMPLE} if self.pruner in (Michel, Surgeon) else set()
         known |= {UNTIL} if self.pruner is Michel else set()
         known |= {COMPENSATE, COMPENSATE_SAMPLE} if self.post_hoc else set()
+        known -= (
+            {"commit_at"} if self.needs == "scoring" else set()
+        )  # there is no training to choose in
         for name in given:
             if name not in known:
                 raise HeadcountError(

@@ -83,6 +83,7 @@ class PruningRun:
         if isinstance(self.pruner, Handover):
             self.pruner.rate = settings.training.pruning_learning_rate
         self.method.refuse_recovery(settings.training.recovery_epochs)
+        self.method.refuse_freezing(settings.settings, self._recovers)
         self.method.refuse_no_training(settings.training, base is not None)
         self.compensation = self.method.compensation(settings.settings)
         self.task: Task = make_task(settings.task, settings.data_settings())

@@ -63,6 +63,10 @@ class Recipe:
             ) from error
         except UnicodeDecodeError as error:
             raise HeadcountError(f"{path} is not text in UTF-8; give a YAML file") from error
+        except ValueError as error:  # a date that does not exist, and the like
+            raise HeadcountError(
+                f"{path} has a value that cannot be: {error}; put it between quotes"
+            ) from error
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f", line {mark.line + 1}" if mark else ""

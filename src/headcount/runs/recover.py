@@ -38,9 +38,10 @@ def recover(
     epochs = settings.training.recovery_epochs or 0.0
     chosen = settings.training.after_fine_tuning()
     arguments = training_arguments(chosen, task, folder, epochs, settings.seed, len(data))
+    whole = Unpruned(freeze=settings.settings.get("freeze") or ())
     teaching = {"teacher": teacher, "distillation": settings.training.distillation()}
     trainer = make_trainer(
-        arguments, model, task, processor, progress, train=data, pruner=Unpruned(), **teaching
+        arguments, model, task, processor, progress, train=data, pruner=whole, **teaching
     )
     progress.begin("training after the cut")
     train(trainer)

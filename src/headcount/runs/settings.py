@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from transformers import SchedulerType
-
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.training.distil import Distillation
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-_SCHEDULERS = (None, *(kind.value for kind in SchedulerType))
+# Those that need neither settings of their own nor an evaluation.
+SCHEDULERS = (
+    None, "linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
+    "constant_with_warmup", "inverse_sqrt",
+)  # fmt: skip
 _COUNTS = (
     "batch_size", "eval_batch_size", "accumulation", "max_steps", "limit_train", "limit_eval",
     "max_length", "log_every", "evaluate_every",
@@ -107,7 +109,7 @@ class TrainingSettings:
             if value is not None and not (number and (value > 0 or value == least)):
                 said = "from 0" if least == 0 else "above 0"
                 raise HeadcountError(f"{name} is {value!r}, expected a number {said}")
-        for name, known in (("precision", PRECISIONS), ("scheduler", _SCHEDULERS)):
+        for name, known in (("precision", PRECISIONS), ("scheduler", SCHEDULERS)):
             if getattr(self, name) not in known:
                 raise HeadcountError(
                     f"there is no {name} {getattr(self, name)!r}; choose one of "

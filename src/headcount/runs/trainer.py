@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +38,7 @@ from headcount.training.averaging import AveragingTrainer
 from headcount.training.trainer import PruningTrainer, Seq2SeqPruningTrainer
 
 STATE = "trainer_state.json"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 SAVES = 0.2  # of the training lies between two checkpoints: what a kill may cost
 
 # Names of ours and of `TrainingArguments`, where the task may have a default of its own.
@@ -180,6 +183,9 @@ def train(trainer: Trainer) -> None:
     """
     folder = Path(str(trainer.args.output_dir))
     last = _last_checkpoint(folder)
+    if PartialState().is_main_process:
+        _discard_broken(folder)
+    PartialState().wait_for_everyone()
     trainer.add_callback(Elapsed(folder, resumed=last is not None))
     if last is not None and _is_over(last):
         _take_up(trainer, last)
@@ -192,18 +198,45 @@ def train(trainer: Trainer) -> None:
     except (OSError, SafetensorError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
-        raise HeadcountError(
-            f"a checkpoint in {folder} cannot be written: {error}; make room, and go on with "
-            "--resume"
-        ) from error
+        raise _told(error, folder, last) from error
     if stop.requested:
         raise Stopped(f"stopped at step {trainer.state.global_step} of {trainer.state.max_steps}")
 
 
+def _told(error: Exception, folder: Path, last: Path | None) -> HeadcountError:
+    """What went wrong with the files of a training, and what to do."""
+    if isinstance(error, SafetensorError) and "deserializing" in str(error):
+        return HeadcountError(
+            f"the checkpoint {last} is damaged: {error}; delete it, and go on with --resume"
+        )
+    if isinstance(error, OSError) and error.errno not in _NO_ROOM:
+        return HeadcountError(
+            f"the training in {folder} broke off: {error}; mend that, and go on with --resume"
+        )
+    return HeadcountError(
+        f"a checkpoint in {folder} cannot be written: {error}; make room, and go on with --resume"
+    )
+
+
 def _last_checkpoint(folder: Path) -> Path | None:
     """The last one that is complete: a trainer writes its state after all else."""
-    found = [path.parent for path in folder.glob(f"checkpoint-*/{STATE}")]
+    found = [path.parent for path in folder.glob(f"checkpoint-*/{STATE}") if _is_whole(path)]
     return max(found, key=lambda path: int(path.name.partition("-")[2]), default=None)
+
+
+def _is_whole(state: Path) -> bool:
+    try:
+        TrainerState.load_from_json(str(state))
+    except (OSError, ValueError, TypeError):  # it broke off before this was written, or meanwhile
+        return False
+    return True
+
+
+def _discard_broken(folder: Path) -> None:
+    """Remove what a kill left of a checkpoint: `Trainer` keeps the last one by its number."""
+    for place in folder.glob("checkpoint-*"):
+        if not _is_whole(place / STATE):
+            shutil.rmtree(place)
 
 
 def _is_over(checkpoint: Path) -> bool:

@@ -78,7 +78,8 @@ def _output(model: nn.Module, block: AttentionBlock, kept: Sequence[int]) -> Out
     anatomy = block.anatomy
     name = f"{block.path}.{anatomy.output}".removeprefix(".")
     projection = cast("nn.Linear | Conv1D", model.get_submodule(name))
-    if type(projection) not in (nn.Linear, Conv1D) or not projection.weight.is_floating_point():
+    plain = isinstance(projection, nn.Linear | Conv1D)
+    if not plain or not projection.weight.is_floating_point():
         raise HeadcountError(
             f"the output projection {name} is a {type(projection).__name__} of "
             f"{projection.weight.dtype}, expected a plain Linear; compensate before wrapping or "

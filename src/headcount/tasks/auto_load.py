@@ -8,7 +8,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from headcount.errors import HeadcountError
 from headcount.folder import first_line, refuse_bad_folder, refuse_quantised
-from headcount.tasks.classifier import LOADING_ERRORS
+from headcount.tasks.classifier import LOADING_ERRORS, WEIGHTS
 
 
 def load_for(auto: Any, source: str, task: str, *, whole: bool, **kwargs: Any) -> PreTrainedModel:
@@ -33,7 +33,9 @@ def load_for(auto: Any, source: str, task: str, *, whole: bool, **kwargs: Any) -
                 f"{source} is a {config.model_type} model, which cannot be used for {task}: "
                 f"{auto.__name__} does not know it"
             )
-        model, info = auto.from_pretrained(source, output_loading_info=True, **kwargs)
+        model, info = auto.from_pretrained(
+            source, output_loading_info=True, dtype=WEIGHTS, **kwargs
+        )
     except LOADING_ERRORS as error:
         raise HeadcountError(f"cannot load a model from {source}: {first_line(error)}") from error
     missing = sorted(info["missing_keys"])

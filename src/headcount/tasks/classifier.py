@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from huggingface_hub.errors import HFValidationError
 from safetensors import SafetensorError
 from torch import nn
@@ -21,6 +22,9 @@ from headcount.folder import first_line, refuse_bad_folder, refuse_quantised
 from headcount.tasks.base import Processor
 
 FRESH = "_headcount_fresh"
+# Whatever weights were saved in, they are trained and fitted in this: updates of a half-precision
+# weight are lost in its rounding. Which precision computes is `TrainingSettings.precision`.
+WEIGHTS = torch.float32
 LOADING_ERRORS = (OSError, ValueError, RuntimeError, HFValidationError, SafetensorError)
 
 
@@ -87,7 +91,11 @@ def load_classifier(
             config.label2id = {name: place for place, name in config.id2label.items()}
         config.problem_type = "single_label_classification" if labels else "regression"
         model, info = AutoModelForSequenceClassification.from_pretrained(
-            source, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+            source,
+            config=config,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            dtype=WEIGHTS,
         )
     except LOADING_ERRORS as error:
         raise HeadcountError(f"cannot load a model from {source}: {first_line(error)}") from error

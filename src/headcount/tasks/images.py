@@ -22,7 +22,7 @@ from transformers import (
 from headcount.errors import HeadcountError
 from headcount.folder import first_line, refuse_bad_folder, refuse_quantised
 from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task
-from headcount.tasks.classifier import FRESH, LOADING_ERRORS, is_fine_tuned
+from headcount.tasks.classifier import FRESH, LOADING_ERRORS, WEIGHTS, is_fine_tuned
 from headcount.tasks.image_files import LabelledImages, open_image, read_images
 from headcount.tasks.prepared import draw
 from headcount.tasks.task_options import read_options
@@ -96,7 +96,11 @@ class ImageClassification(Task):
                 config.id2label = dict(enumerate(self.labels))
                 config.label2id = {name: place for place, name in enumerate(self.labels)}
             loaded, info = AutoModelForImageClassification.from_pretrained(
-                model, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+                model,
+                config=config,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                dtype=WEIGHTS,
             )
         except LOADING_ERRORS as error:
             raise HeadcountError(

@@ -22,6 +22,13 @@ class AveragingTrainer(Trainer):
 
     _loss_known = False
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        assert self.model is not None
+        for parameter in self.model.parameters():
+            # Of a block without heads: several processes would wait for its gradient forever.
+            parameter.requires_grad_(parameter.requires_grad and parameter.numel() > 0)
+
     def training_step(
         self,
         model: nn.Module,

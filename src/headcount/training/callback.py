@@ -36,6 +36,15 @@ class PrunerCallback(TrainerCallback):
         """See whether heads can be cut."""
         self.trainer.consider_cutting()
 
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> TrainerControl:
+        """Do nothing of what an epoch ends with where a pause to cut heads is in its middle."""
+        done = state.epoch or 0.0
+        if self.trainer.is_pausing and abs(done - round(done)) > 1e-6:
+            control.should_evaluate = control.should_log = False
+        return control
+
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:

@@ -34,8 +34,13 @@ def begin_anew(
             "take linear, cosine or another that is a function of the step, or give anew=False"
         )
     # The first group is the model's.
-    share = 1.0 if last is None else last / float(scheduler.base_lrs[0])
-    parts = [_part(args, bounds[-1], *ends) for ends in itertools.pairwise(bounds)]
+    first = float(scheduler.base_lrs[0])
+    share = 1.0 if last is None else last / first
+    rates = [first] * (len(bounds) - 2) + [share * first]
+    parts = [
+        _part(args, rate, bounds[-1], *ends)
+        for rate, ends in zip(rates, itertools.pairwise(bounds), strict=True)
+    ]
 
     def factor(step: int) -> float:
         # The step after the last one belongs to the last part.
@@ -48,9 +53,11 @@ def begin_anew(
         group["lr"] = rate * factor(0)
 
 
-def _part(args: TrainingArguments, total: int, start: int, stop: int) -> Callable[[int], float]:
-    """The factor of the learning rate, by the step of a part."""
-    stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+def _part(
+    args: TrainingArguments, rate: float, total: int, start: int, stop: int
+) -> Callable[[int], float]:
+    """The factor of the learning rate, by the step of a part; some end at a rate of their own."""
+    stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate)
     own: Any = args.lr_scheduler_kwargs or {}
     made = get_scheduler(
         args.lr_scheduler_type,

@@ -121,6 +121,10 @@ class DistillingTrainer(Trainer):
 
     def learn_from(self, teacher: PreTrainedModel) -> None:
         """Have this teacher from now on."""
+        # A copy of a model in training has accelerate's mixed precision about it, which one that a
+        # resumed run loads has not; so none has it, and `compute_loss` adds it for all.
+        if vars(teacher).pop("_original_forward", None) is not None:
+            vars(teacher).pop("forward", None)
         self.teacher = teacher.eval().to(self.args.device).requires_grad_(False)
 
     def compute_loss(
@@ -135,8 +139,7 @@ class DistillingTrainer(Trainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         labels = inputs.get("labels")
         asked = {**inputs, "output_hidden_states": self.distillation.hidden}
-        with torch.no_grad():
-            said = self.teacher(**asked)
+        said = self._taught(asked)
         loss, outputs = super().compute_loss(model, asked, True, num_items_in_batch)
         seen, counted = inputs.get("attention_mask"), self._counted(labels, said.logits)
         if counted is not None and not inputs_are_aligned(self.teacher):
@@ -149,6 +152,14 @@ class DistillingTrainer(Trainer):
         answers = labels != IGNORED if labels is not None and counted is None else counted
         loss = (1 - weight) * loss + weight * self._share(answers, num_items_in_batch) * far
         return (loss, outputs) if return_outputs else loss
+
+    def _taught(self, asked: dict[str, Any]) -> Any:
+        """What the teacher says, in the precision of the training, as float32."""
+        from accelerate.utils import convert_to_fp32  # a Trainer needs it, to import does not
+
+        assert self.teacher is not None
+        with torch.no_grad(), self.accelerator.autocast():
+            return convert_to_fp32(self.teacher(**asked))
 
     def _counted(self, labels: Tensor | None, logits: Tensor) -> Tensor | None:
         """Which places have an answer, where there is one per place."""

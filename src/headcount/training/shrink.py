@@ -38,8 +38,18 @@ class ShrinkingTrainer(Trainer):
         """Ask for a pause at the end of this step, in which all heads but these are cut."""
         self._to_stay = staying
         self.control.should_training_stop = True
-        # The checkpoint after the cut has the same name, and is to be there whole or not at all.
-        self.control.should_save = False
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether the training stops only to cut heads, and then goes on."""
+        return self._to_stay is not None
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        if self.is_pausing:
+            # The checkpoint after the cut has the same name, and is to be there whole or not at
+            # all, whoever else asks for one here.
+            self.control.should_save = False
+        super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """Train as `Trainer` does, with pauses to cut heads."""
@@ -51,6 +61,7 @@ class ShrinkingTrainer(Trainer):
                 break
             self._save_checkpoint(self.accelerator.unwrap_model(self.model), trial=None)
             folder = Path(self._get_output_dir(trial=None)) / f"checkpoint-{self.state.global_step}"
+            self.control = self.callback_handler.on_save(self.args, self.state, self.control)
             self.accelerator.wait_for_everyone()
             self._forget_sizes()
             output = super().train(str(folder), *args, **kwargs)

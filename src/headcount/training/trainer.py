@@ -78,8 +78,9 @@ class PruningTrainer(TellingTrainer, OperatingTrainer, ShardedTrainer, Averaging
         if pruner.cuts_while_training:
             refuse_uncuttable(self.args, self.is_fsdp_enabled or self.is_deepspeed_enabled)
         self.pruner_step: PrunerStep | None = None
+        pruner.refuse(self._plain())
         self._attach()
-        pruner.to(self.args.device)
+        pruner.to(home_of(self.args.device))
         if self.is_fsdp_enabled:
             self.accelerator.prepare = preparing(self.accelerator.prepare, pruner)
         elif not any(p.requires_grad for p in self._plain().parameters()):
@@ -112,14 +113,14 @@ class PruningTrainer(TellingTrainer, OperatingTrainer, ShardedTrainer, Averaging
             raise HeadcountError(
                 "the heads were removed from this trainer's model; make a new Trainer to train on"
             )
-        lasting = self.pruner.lasting(0, 1)
-        begins = not resume_from_checkpoint
+        begins = not resume_from_checkpoint  # else what was cut is in the checkpoint
         if begins and (self.is_operation_due(0, 1) or self.pruner.looks_at):
             self._move_model_to_device(self._plain(), self.args.device)  # else done after this
         if begins and self.pruner.looks_at:
             self._gates.close()
             self.look()
             self._attach()
+        lasting = self.pruner.lasting(0, 1) if begins else None
         if begins and self.is_operation_due(0, 1):
             self.cut(self.operate())
         elif lasting is not None and len(lasting) < len(find_heads(self._plain())):
@@ -269,6 +270,11 @@ class PruningTrainer(TellingTrainer, OperatingTrainer, ShardedTrainer, Averaging
 
 class Seq2SeqPruningTrainer(PruningTrainer, Seq2SeqTrainer):
     """A `Seq2SeqTrainer` that prunes: `predict_with_generate` generates with the mask."""
+
+
+def home_of(device: torch.device) -> torch.device:
+    """Where a pruner computes: beside the model, but for devices that have no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 def _held(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
