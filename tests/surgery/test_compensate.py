@@ -290,3 +290,22 @@ def test_a_mask_of_sound_is_read_at_the_places_of_the_model() -> None:
     assert length == whole > shorter
     rows = tokens_among(torch.zeros(2, length, 4), model, inputs, "encoder")
     assert rows.shape == (whole + shorter, 4)
+
+
+class Plain(nn.Linear):
+    """A projection of another name that does the same, as Falcon has one."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values @ self.weight.T if self.bias is None else values @ self.weight.T + self.bias
+
+
+def test_a_projection_of_another_class_is_fitted_if_it_does_nothing_else() -> None:
+    family = family_named("bert")
+    named, other = build(family), build(family)
+    for block in hc.find_heads(other).blocks:
+        home: Any = other.get_submodule(block.path)
+        home.get_submodule(block.anatomy.output).__class__ = Plain
+    mask = mask_for(named, "half")
+    for model in (named, other):
+        hc.compensate(model, mask, sample(family))
+    assert difference(weights(named), weights(other)) < 1e-5

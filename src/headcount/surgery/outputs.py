@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
@@ -78,8 +79,7 @@ def _output(model: nn.Module, block: AttentionBlock, kept: Sequence[int]) -> Out
     anatomy = block.anatomy
     name = f"{block.path}.{anatomy.output}".removeprefix(".")
     projection = cast("nn.Linear | Conv1D", model.get_submodule(name))
-    plain = isinstance(projection, nn.Linear | Conv1D)
-    if not plain or not projection.weight.is_floating_point():
+    if not _is_plain(projection):
         raise HeadcountError(
             f"the output projection {name} is a {type(projection).__name__} of "
             f"{projection.weight.dtype}, expected a plain Linear; compensate before wrapping or "
@@ -88,6 +88,21 @@ def _output(model: nn.Module, block: AttentionBlock, kept: Sequence[int]) -> Out
     part = next(part for part in anatomy.parts if part.path == anatomy.output)
     inputs, now = anatomy.rows_to_keep(part, block.heads, kept)
     return Output(block, projection, name, inputs, sorted(set(range(now)) - set(inputs)))
+
+
+def _is_plain(projection: nn.Module) -> bool:
+    """Whether it does what its weight and bias say, also as a class of its own (Falcon's)."""
+    if type(projection) is Conv1D:
+        return bool(projection.weight.is_floating_point())
+    if not isinstance(projection, nn.Linear) or not projection.weight.is_floating_point():
+        return False
+    if type(projection) is nn.Linear:
+        return True
+    weight, bias = projection.weight.detach(), projection.bias
+    probe = torch.linspace(-1.0, 1.0, weight.shape[1]).to(weight)[None]
+    expected = nn.functional.linear(probe, weight, bias)
+    with torch.no_grad():
+        return torch.allclose(projection.forward(probe), expected, rtol=1e-2, atol=1e-5)
 
 
 Hear = Callable[[Output, Tensor, Tensor], Tensor | None]
