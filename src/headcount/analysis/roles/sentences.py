@@ -100,8 +100,8 @@ def _beside(found: Sequence[Sentence], file: Path, what: str, limit: int | None)
     lines = lines if limit is None else lines[: len(found)]
     if len(lines) != len(found):
         raise HeadcountError(
-            f"{file} has {len(lines)} lines, but there are {len(found)} sentences; give the {what} "
-            "of every sentence in a line of its own"
+            f"{file} has {len(lines)} lines, but there are {len(found)} sentences; give a {what} "
+            "for every sentence, in a line of its own"
         )
     return lines
 
