@@ -364,16 +364,14 @@ class Ask(TrainerCallback):
         control.should_save = True
 
 
-@pytest.mark.parametrize(("end", "evaluated"), [(0.25, [6, 12]), (0.5, [6, 12])])
-def test_a_pause_is_not_the_end_of_an_epoch(
-    tmp_path: Path, end: float, evaluated: list[int]
-) -> None:
+@pytest.mark.parametrize("end", [0.25, 0.5])
+def test_a_pause_is_not_the_end_of_an_epoch(tmp_path: Path, end: float) -> None:
     """An epoch has six steps; the cut is after three, or where the first epoch ends."""
     noted = Noted()
     pruner = Handover(KEEP, countdown=Countdown(0.0, end, 1.0))
     changes = {"max_steps": 12, "eval_strategy": "epoch", "save_strategy": "epoch"}
     make_trainer(tmp_path, pruner, callbacks=[noted], **changes).train()
-    assert noted.evaluated == evaluated
+    assert noted.evaluated == [6, 12]
     assert noted.saved == sorted({int(12 * end), 6, 12})
 
 

@@ -103,12 +103,10 @@ def view(
 
 
 def _again(queries: Tokens, keys: Tokens) -> Tensor:
-    """Where a query's token stands once more; two sides have no tokens in common."""
+    """Where a query's token stands once more; two languages have no tokens in common."""
+    same = queries.ids[:, :, None] == keys.ids[:, None, :]
     if queries is not keys:
-        return torch.zeros(*queries.ids.shape, keys.ids.shape[1], dtype=torch.bool).to(
-            keys.ids.device
-        )
-    same = keys.ids[:, :, None] == keys.ids[:, None, :]
+        return torch.zeros_like(same)
     return same & ~torch.eye(same.shape[-1], dtype=torch.bool, device=same.device)
 
 
