@@ -81,6 +81,9 @@ def test_the_surgeon_fits_with_its_own_ridge_and_leaves_what_is_frozen(
         chosen = replace(settings, method="surgeon", settings=own)
         prune(chosen, tmp_path / name, base=tmp_path / "base", speed=False)
         found[name] = load_file(tmp_path / name / "model.safetensors")
+    wrong = replace(settings, method="surgeon", settings={"freeze": ["encoder.layer.0.*"]})
+    with pytest.raises(hc.HeadcountError, match="no parameter of the model is called"):
+        prune(wrong, tmp_path / "wrong", base=tmp_path / "base", speed=False)
     base = load_file(tmp_path / "base" / "model.safetensors")
     bias = "bert.encoder.layer.{}.attention.output.dense.bias"
     moved = {

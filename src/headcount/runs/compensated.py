@@ -7,7 +7,7 @@ import copy
 from transformers import PreTrainedModel
 
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import matches
+from headcount.pruners.base import frozen
 from headcount.runs.choose import sampled_batches
 from headcount.runs.settings import RunSettings
 from headcount.surgery.compensate import RIDGE, compensate
@@ -36,7 +36,7 @@ def compensated(
     changed = copy.deepcopy(model)
     data = task.train_data(processor)
     batches = sampled_batches(settings, data, sample, changed, task, processor)
-    patterns = settings.settings.get("freeze") or ()
-    frozen = {name for name, _ in changed.named_parameters() if matches(name, patterns)}
-    compensate(changed, mask, batches, settings.settings.get("ridge", RIDGE), frozen)
+    with frozen(changed, settings.settings.get("freeze") or ()):
+        fixed = {name for name, p in changed.named_parameters() if not p.requires_grad}
+    compensate(changed, mask, batches, settings.settings.get("ridge", RIDGE), fixed)
     return changed

@@ -216,9 +216,8 @@ class Method:
         known |= {SAMPLE} if self.pruner in (Michel, Surgeon) else set()
         known |= {UNTIL} if self.pruner is Michel else set()
         known |= {COMPENSATE, COMPENSATE_SAMPLE} if self.post_hoc else set()
-        known -= (
-            {"commit_at"} if self.needs == "scoring" else set()
-        )  # there is no training to choose in
+        if self.needs == "scoring":  # there is no training to choose in
+            known.remove("commit_at")
         for name in given:
             if name not in known:
                 raise HeadcountError(
