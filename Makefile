@@ -53,7 +53,7 @@ docs: $(INSTALLED)  ## write the API pages into build/docs
 	.venv/bin/python -W ignore -m pdoc --docformat google --output-directory build/docs \
 		headcount headcount.runs.prune headcount.runs.settings headcount.runs.methods \
 		headcount.runs.result headcount.runs.score headcount.tasks.base headcount.tasks.registry \
-		headcount.analysis headcount.export.run
+		headcount.analysis headcount.deploy.run
 	@echo "open build/docs/headcount.html"
 
 coverage: $(INSTALLED)  ## measure which model families headcount understands

@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 import headcount as hc
 from headcount.analysis.ablation.replay import MaskedPasses, small_batch
-from headcount.bench.machine import this_machine
+from headcount.bench.speed import this_machine
 
 MEAN, SHORTEST, LONGEST = 40, 12, 128  # tokens of a pair
 

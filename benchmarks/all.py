@@ -13,8 +13,8 @@ from pathlib import Path
 
 from measuring.claims import Claim, read
 
-from headcount.bench.machine import this_machine
-from headcount.whole import write_whole
+from headcount.atomic import write_whole
+from headcount.bench.speed import this_machine
 
 FOLDER = Path(__file__).parent
 APART = ("all", "families")  # this one, and one that has a page of its own

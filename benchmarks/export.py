@@ -16,10 +16,9 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import headcount as hc
 from headcount.bench.speed import Job, side_by_side
-from headcount.export.check import largest_difference
-from headcount.export.graph import Tensors
-from headcount.export.graphs import graphs_of, plain_attention
-from headcount.export.onnx_file import OnnxRunner, write_onnx
+from headcount.deploy.encoder import graphs_of, plain_attention
+from headcount.deploy.graph import Tensors, largest_difference
+from headcount.deploy.onnx_file import OnnxRunner, write_onnx
 
 BATCH, LENGTH = 4, 128
 BUDGET = 20.0  # seconds

@@ -23,9 +23,8 @@ from torch import Tensor
 from transformers import BertConfig, BertModel
 
 import headcount as hc
-from headcount.bench.flops import count_flops
-from headcount.bench.machine import this_machine
-from headcount.bench.speed import Job, Spread, in_turn
+from headcount.bench.size import count_flops
+from headcount.bench.speed import Job, Spread, in_turn, this_machine
 
 BATCH, KEEP = 8, 12
 REACHED = 0.95

@@ -13,8 +13,8 @@ from measuring.claims import say
 from transformers import BertConfig, BertForSequenceClassification
 
 import headcount as hc
-from headcount.bench.machine import this_machine
-from headcount.bench.memory import peak_memory
+from headcount.bench.size import peak_memory
+from headcount.bench.speed import this_machine
 
 SHAPES = ((16, 40), (16, 128))  # batch and length
 MORE = 1.01

@@ -15,7 +15,7 @@ from measuring.claims import say
 from transformers import BertConfig, BertModel
 
 import headcount as hc
-from headcount.bench.machine import this_machine
+from headcount.bench.speed import this_machine
 
 REPEATS = 5
 

@@ -16,9 +16,8 @@ from measuring.claims import say
 from transformers import BertConfig, BertForSequenceClassification
 
 import headcount as hc
-from headcount.bench.machine import this_machine
-from headcount.bench.memory import peak_memory
-from headcount.bench.speed import in_turn, ratio
+from headcount.bench.size import peak_memory
+from headcount.bench.speed import in_turn, ratio, this_machine
 from headcount.pruners.michel import importance
 
 BATCH, LENGTH, BATCHES, ROUNDS = 16, 40, 2, 4

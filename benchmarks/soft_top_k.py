@@ -14,8 +14,8 @@ import torch
 from measuring.claims import say
 from torch import Tensor
 
-from headcount.bench.machine import this_machine
-from headcount.pruners.subset import gumbel_noise, soft_top_k
+from headcount.bench.speed import this_machine
+from headcount.pruners.top_k import gumbel_noise, soft_top_k
 
 SIZES = ((144, 12), (144, 72), (144, 132), (72, 6))
 TEMPERATURES = (1000.0, 1.0, 0.01, 1e-4, 1e-8)

@@ -16,8 +16,7 @@ from measuring.claims import say
 from transformers import BertConfig, BertForSequenceClassification
 
 import headcount as hc
-from headcount.bench.machine import this_machine
-from headcount.bench.speed import in_turn, ratio
+from headcount.bench.speed import in_turn, ratio, this_machine
 
 PLACEMENTS, ROUNDS, BATCH, LENGTH = 4, 4, 8, 64
 

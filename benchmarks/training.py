@@ -29,7 +29,7 @@ from transformers import (
 )
 
 import headcount as hc
-from headcount.bench.machine import this_machine
+from headcount.bench.speed import this_machine
 
 KEEP, GOAL, STEPS, COMMIT_AT = 12, 0.85, 1000, 0.4
 

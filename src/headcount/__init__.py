@@ -3,12 +3,12 @@
 from importlib import import_module
 from types import ModuleType
 
-from headcount import checkpoint
 from headcount.errors import HeadcountError
 from headcount.gates import masked
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.loading import checkpoint
 from headcount.pruners import (
     STE,
     Ablation,

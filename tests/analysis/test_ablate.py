@@ -30,9 +30,9 @@ from headcount.analysis.ablation.greedy import steps
 from headcount.analysis.ablation.replay import MaskedPasses
 from headcount.cli import app
 from headcount.errors import HeadcountError
-from headcount.report.significance import RESAMPLES
 from headcount.runs.evaluate import Evaluation
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.stats.significance import RESAMPLES
 from headcount.tasks.metrics import METRICS
 
 from ..tiny import BATCH, Family, build, families

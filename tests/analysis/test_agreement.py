@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 import headcount as hc
 from headcount.analysis.agreement import Choice, agreement, choices_of
-from headcount.analysis.store import find_analyses, load_analysis, save_analysis
+from headcount.analysis.base import find_analyses, load_analysis, save_analysis
 from headcount.cli import app
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
-from headcount.report.analyses import analysis_sections
 from headcount.report.page.section import told_apart
+from headcount.report.write import analysis_sections
 
 from ..report.synthetic import write_study
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headcount.analysis.base import load_analysis
 from headcount.analysis.dynamics import dynamics
-from headcount.analysis.store import load_analysis
 from headcount.cli import app
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask

@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 import headcount as hc
+from headcount.analysis.base import find_analyses, load_analysis, save_analysis
 from headcount.analysis.roles import (
     Criteria,
     Roles,
@@ -25,7 +26,6 @@ from headcount.analysis.roles import (
 from headcount.analysis.roles.result import HeadRoles
 from headcount.analysis.roles.sentences import Arc
 from headcount.analysis.roles.statistics import word_weights
-from headcount.analysis.store import find_analyses, load_analysis, save_analysis
 from headcount.cli import app
 from headcount.errors import HeadcountError
 

@@ -12,8 +12,8 @@ import headcount as hc
 from headcount import HeadcountError, HeadMask
 from headcount.analysis import bench_models
 from headcount.analysis.speed.over_keep import bench_over_keep, random_masks
-from headcount.bench.work import FORWARD, NEW_TOKENS, SENTENCES, random_work
-from headcount.folder import random_model
+from headcount.analysis.speed.work import FORWARD, NEW_TOKENS, SENTENCES, random_work
+from headcount.loading.folder import random_model
 from headcount.runs.progress import Silent
 from tests.tiny import build
 

@@ -11,10 +11,8 @@ from torch import nn
 
 import headcount as hc
 from headcount import HeadcountError, HeadMask
-from headcount.bench.cache import cache_bytes
-from headcount.bench.flops import count_flops
-from headcount.bench.inputs import random_batch
-from headcount.bench.memory import peak_memory
+from headcount.analysis.speed.work import random_batch
+from headcount.bench.size import cache_bytes, count_flops, peak_memory
 from headcount.bench.speed import Spread, in_turn, ratio
 from tests.tiny import build, families, family_named
 

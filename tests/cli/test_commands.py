@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import headcount as hc
 from headcount import HeadMask
-from headcount.folder import load_model, new_folder
+from headcount.loading.folder import load_model, new_folder
 from tests.tiny import build
 
 

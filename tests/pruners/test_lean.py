@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import headcount as hc
-from headcount.bench.memory import peak_memory
+from headcount.bench.size import peak_memory
 from tests.tiny import Family, build, family_named, floats
 
 FAMILIES = ["bert", "gpt2", "llama", "t5", "vit"]

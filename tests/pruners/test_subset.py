@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headcount.errors import HeadcountError
-from headcount.pruners.subset import gumbel_noise, hard_top_k, soft_top_k
+from headcount.pruners.top_k import gumbel_noise, hard_top_k, soft_top_k
 
 TEMPERATURES = [1e3, 1e2, 10.0, 1.0, 0.3, 0.1]
 SIZES = [(1, 1), (2, 1), (2, 2), (5, 3), (12, 12), (72, 6), (144, 12), (144, 72), (144, 132)]

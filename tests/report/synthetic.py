@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from headcount.heads.mask import HeadMask
-from headcount.report.study_data import COLUMNS
 from headcount.runs.importance import save_importances
 from headcount.runs.result import RunResult, Sides
+from headcount.study.read import COLUMNS
 from headcount.training.history import SelectionHistory
 
 BORN = 48

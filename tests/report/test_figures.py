@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from headcount.report.figures.dynamics import draw_dynamics, settled, settles_at
-from headcount.report.figures.kinds import draw_kinds
-from headcount.report.study_data import StudyData, read_study
+from headcount.analysis.course import draw_dynamics, settled, settles_at
+from headcount.report.layers import draw_kinds
+from headcount.study.read import StudyData, read_study
 from headcount.training.history import Selection, SelectionHistory
 
 from .synthetic import write_translation

@@ -15,12 +15,11 @@ import pytest
 
 from headcount.heads.mask import HeadMask
 from headcount.report.page.page import write_page
-from headcount.report.page.payload import build_payload
-from headcount.report.page.run_data import course_data
+from headcount.report.page.payload import build_payload, course_data
 from headcount.report.page.section import Grid, Picture, Section
-from headcount.report.study_data import read_study
 from headcount.report.table_text import to_markdown
 from headcount.report.tables import build_table
+from headcount.study.read import read_study
 
 from .synthetic import EXAMPLES, RIGHT, Writer, answers, write_study
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from headcount.errors import HeadcountError
-from headcount.report import resampling
-from headcount.report.run_record import Predictions
-from headcount.report.significance import compare, holm, mcnemar, paired_bootstrap
+from headcount.stats import resampling
+from headcount.stats.significance import Predictions, compare, holm, mcnemar, paired_bootstrap
 from headcount.tasks import metrics
 
 

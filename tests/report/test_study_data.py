@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from headcount.errors import HeadcountError
-from headcount.report.figures.style import look
-from headcount.report.study_data import read_study
+from headcount.plots.style import look
 from headcount.runs.methods import METHODS
+from headcount.study.read import read_study
 
 
 def test_results_find_their_runs(written_study: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from headcount.report.study_data import read_study
 from headcount.report.table_text import to_frame, to_latex, to_markdown, to_terminal
 from headcount.report.tables import Table, build_table
+from headcount.study.read import read_study
 
 from .synthetic import BORN, EXAMPLES, RIGHT, SPLITS, Writer, answers, write_study
 

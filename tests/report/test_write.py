@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headcount.report.figures import style
-from headcount.report.figures.efficiency import draw_gain_by_heads, draw_gain_by_metric
-from headcount.report.study_data import read_study
+from headcount.plots import style
+from headcount.report.curves import draw_gain_by_heads, draw_gain_by_metric
 from headcount.report.write import Report, write_report
+from headcount.study.read import read_study
 
 from ..cli.conftest import headcount  # noqa: F401
 from .synthetic import SPLITS, Writer, answers, write_study, write_translation

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headcount import Countdown, HardConcrete, HeadcountError, JointDSP, Michel, find_heads
-from headcount.folder import load_model
+from headcount.loading.folder import load_model
 from headcount.pruners.handover import AT_ONCE, OPERATING
 from headcount.runs.methods import METHODS, countdown_of, find_method
 

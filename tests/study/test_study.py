@@ -20,10 +20,10 @@ from safetensors.torch import load_file
 
 import headcount as hc
 from headcount import HeadcountError
-from headcount.report.study_data import read_study
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.study.plan import StudySettings
+from headcount.study.read import read_study
 from headcount.study.results import COLUMNS
 from headcount.study.run import run_study
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 import headcount as hc
 from headcount import HeadcountError
-from headcount.surgery.places import tokens_among
+from headcount.surgery.outputs import tokens_among
 from tests.tiny import (
     VOCABULARY,
     Family,

@@ -22,8 +22,7 @@ from transformers import (
 )
 
 import headcount as hc
-from headcount.tasks.auto_load import load_for
-from headcount.tasks.classifier import is_fine_tuned, load_classifier, load_tokenizer
+from headcount.tasks.models import is_fine_tuned, load_classifier, load_for, load_tokenizer
 from tests.tasks.tiny_text import bert_config, mistake, save_model, tiny_tokenizer
 
 MNLI = ("entailment", "neutral", "contradiction")

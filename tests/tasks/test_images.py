@@ -15,9 +15,8 @@ from transformers import (
 
 from headcount import HeadcountError
 from headcount.tasks.base import DataSettings
-from headcount.tasks.classifier import is_fine_tuned
-from headcount.tasks.image_files import images_of, open_image
-from headcount.tasks.images import ImageClassification
+from headcount.tasks.images import ImageClassification, images_of, open_image
+from headcount.tasks.models import is_fine_tuned
 
 COLOURS = {"blue": (20, 20, 230), "red": (230, 20, 20)}
 PROCESSOR = """{"image_processor_type": "ViTImageProcessor", "size": {"height": 8, "width": 8},

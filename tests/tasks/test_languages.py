@@ -12,7 +12,7 @@ from transformers import (
 
 from headcount import HeadcountError
 from headcount.tasks.from_scratch import train_tokenizer
-from headcount.tasks.languages import begin_with_language, set_languages
+from headcount.tasks.translation import begin_with_language, set_languages
 
 PIECES = ["<s>", "<pad>", "</s>", "<unk>", *"▁abcdefgh"]
 SCORED = [(piece, -2.0) for piece in PIECES]

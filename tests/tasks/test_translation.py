@@ -21,8 +21,8 @@ from transformers import (
 
 import headcount as hc
 from headcount.tasks.base import DataSettings
-from headcount.tasks.bleu import Scorer
 from headcount.tasks.from_scratch import train_tokenizer
+from headcount.tasks.metrics import Scorer
 from headcount.tasks.translation import Translation
 from tests.tasks.text_data import captions, write, write_pairs
 

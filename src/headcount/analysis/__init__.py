@@ -11,11 +11,10 @@ from headcount.analysis.ablation import (
     ablate_transfer,
 )
 from headcount.analysis.agreement import Agreement, agreement
-from headcount.analysis.base import Analysis
+from headcount.analysis.base import Analysis, load_analysis, save_analysis
 from headcount.analysis.dynamics import Dynamics, dynamics
 from headcount.analysis.roles import Roles, RolesOverKeep, find_roles, roles_over_keep
 from headcount.analysis.speed import Bench, OverKeep, bench_models, bench_over_keep
-from headcount.analysis.store import load_analysis, save_analysis
 
 # Every kind of analysis by its name in files.
 _ALL = (Agreement, Dynamics, Roles, RolesOverKeep, Bench, OverKeep, *ABLATIONS)

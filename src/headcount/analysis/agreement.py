@@ -8,11 +8,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+from matplotlib.figure import Figure
 from scipy.stats import hypergeom
 
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.plots.style import new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +133,7 @@ class Agreement(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.figures.agreement import draw_agreement
+        from headcount.analysis.agreement import draw_agreement
 
         return {"agreement": draw_agreement(self)} if self.overlaps else {}
 
@@ -210,8 +213,8 @@ def choices_of(folders: Sequence[Path]) -> Iterator[Choice]:
     Args:
         folders: outputs of `headcount compare`; one that is given twice counts once.
     """
-    from headcount.report.study_data import read_study
-    from headcount.study.entry import UNPRUNED
+    from headcount.study.plan import UNPRUNED
+    from headcount.study.read import read_study
 
     for folder, name in _names(folders).items():
         for run in read_study(folder).runs.values():
@@ -244,3 +247,40 @@ def _within(mask: HeadMask, settings: Mapping[str, Any]) -> frozenset[int] | Non
             inside.update(range(start, start + count))
         start += count
     return frozenset(inside)
+
+
+def draw_agreement(found: Agreement) -> Figure:
+    """κ of every pair of methods; a diagonal cell is that of two seeds of one method."""
+    counts = sorted({o.keep for o in found.overlaps}, reverse=True)
+    names = list(dict.fromkeys(n for o in found.overlaps for n in (o.first, o.second)))
+    columns = min(3, len(counts))
+    rows = -(-len(counts) // columns)
+    side = 0.42 * len(names) + 0.3
+    figure = new_figure(columns * side + 2.4, rows * (side + 0.4) + 1.3)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    for axes, keep in zip(grid.flat, counts, strict=False):
+        values = np.full((len(names), len(names)), np.nan)
+        for overlap in found.overlaps:
+            if overlap.keep == keep:
+                a, b = names.index(overlap.first), names.index(overlap.second)
+                values[max(a, b), min(a, b)] = overlap.kappa
+        image = axes.imshow(values, cmap="RdBu", vmin=-1, vmax=1)
+        for (y, x), value in np.ndenumerate(values):
+            if not np.isnan(value):
+                colour = "white" if abs(value) > 0.65 else "black"
+                text = f"{value:.2f}".replace("0.", ".").replace("-", "−")
+                axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
+        axes.set_title(f"{keep} heads", fontsize=9)
+        lowest = counts.index(keep) + columns >= len(counts)
+        shown = names if lowest else [""] * len(names)
+        axes.set_xticks(range(len(names)), shown, rotation=50, ha="right", rotation_mode="anchor")
+        axes.set_yticks(range(len(names)), names)
+        axes.tick_params(length=0, labelsize=8)
+        axes.spines[:].set_visible(False)
+    for axes in grid.flat[len(counts) :]:
+        axes.set_visible(False)
+    bar = figure.colorbar(image, ax=grid, fraction=0.05)
+    bar.set_label("κ: 1 the same heads, 0 chance", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    figure.suptitle(f"{found.model}: do methods keep the same heads?", fontsize=10)
+    return figure

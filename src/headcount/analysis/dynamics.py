@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
+from headcount.plots.style import dress, legend, new_figure
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from headcount.report.run_record import Run
+    from headcount.study.run_record import Run
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ class Dynamics(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.figures.dynamics import draw_settling
+        from headcount.analysis.dynamics import draw_settling
 
         return {"settling": draw_settling(self)}
 
@@ -125,7 +131,7 @@ def dynamics(study: str | Path) -> Dynamics:
     Raises:
         HeadcountError: no run has a history of its choice.
     """
-    from headcount.report.study_data import read_study
+    from headcount.study.read import read_study
 
     data = read_study(study)
     courses = [course for run in data.runs.values() if (course := _course(run)) is not None]
@@ -140,7 +146,7 @@ def dynamics(study: str | Path) -> Dynamics:
 
 
 def _course(run: Run) -> Course | None:
-    from headcount.report.figures.dynamics import settled, settles_at
+    from headcount.analysis.course import settled, settles_at
 
     shares, end = settled(run), settles_at(run)
     if run.history is None or shares is None or end is None:
@@ -156,3 +162,33 @@ def _course(run: Run) -> Course | None:
 
 def _at_half(course: Course) -> float:
     return next(m.share for m in reversed(course.moments) if m.step <= course.last / 2)
+
+
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def draw_settling(found: Dynamics) -> Figure:
+    """The further left, the earlier the choice was made; shades and marks tell K apart."""
+    methods = list(dict.fromkeys(course.method for course in found.courses))
+    counts = sorted({course.keep for course in found.courses})
+    shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.85, max(len(counts), 2)))
+    figure = new_figure(5.2, 0.5 * len(methods) + 1.9)
+    axes = figure.subplots()
+    for place, keep in enumerate(counts):
+        runs = [course for course in found.courses if course.keep == keep]
+        style: dict[str, Any] = {"color": shades[place], "marker": _MARKERS[place % len(_MARKERS)]}
+        # Each K a little lower than the last, so that no mark hides another.
+        shift = 0.5 * (place - (len(counts) - 1) / 2) / max(len(counts), 2)
+        axes.plot(
+            [course.settles_at / max(course.last, 1) for course in runs],
+            [methods.index(course.method) + shift for course in runs],
+            linestyle="none", markersize=5.5, alpha=0.85,
+            label="1 head" if keep == 1 else f"{keep} heads", **style,
+        )  # fmt: skip
+    dress(axes, found.title, "share of the training after which nothing changes", "")
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_ylim(len(methods) - 0.4, -0.6)
+    axes.set_xlim(-0.02, 1.03)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    legend(figure, axes)
+    return figure

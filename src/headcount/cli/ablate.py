@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
-from headcount.cli.data_options import Given, with_data
+from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_analysis
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def one(
     """
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_one
-    from headcount.analysis.store import refuse_bad_place
+    from headcount.analysis.base import refuse_bad_place
 
     refuse_bad_place(output)
     console = Console(stderr=as_json)
@@ -73,7 +73,7 @@ def all_but_one(
     """
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_all_but_one
-    from headcount.analysis.store import refuse_bad_place
+    from headcount.analysis.base import refuse_bad_place
 
     refuse_bad_place(output)
     console = Console(stderr=as_json)
@@ -107,7 +107,7 @@ def transfer(
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_transfer
     from headcount.analysis.ablation.task_subject import refuse_other_labels
-    from headcount.analysis.store import refuse_bad_place
+    from headcount.analysis.base import refuse_bad_place
 
     refuse_bad_place(output)
     console = Console(stderr=as_json)
@@ -150,7 +150,7 @@ def greedy(
     """
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_greedy
-    from headcount.analysis.store import refuse_bad_place
+    from headcount.analysis.base import refuse_bad_place
 
     refuse_bad_place(output)
     console = Console(stderr=as_json)
@@ -180,7 +180,7 @@ def checkpoints(
     """
     from headcount.analysis.ablation import ablate_checkpoints
     from headcount.analysis.ablation.checkpoints import find_checkpoints
-    from headcount.analysis.store import refuse_bad_place
+    from headcount.analysis.base import refuse_bad_place
 
     found_folders = find_checkpoints(folders, pattern)
     settings = options.run_settings({**given, "model": str(found_folders[0])})
@@ -192,7 +192,7 @@ def checkpoints(
 
 
 def _tell(console: Console, found: Analysis, output: Path, as_json: bool) -> None:
-    from headcount.analysis.store import FILE, save_analysis
+    from headcount.analysis.base import FILE, save_analysis
 
     save_analysis(found, output)
     rows, columns = found.table().shape

@@ -25,8 +25,8 @@ def agreement(
     """
     from headcount.analysis.agreement import Agreement, choices_of
     from headcount.analysis.agreement import agreement as compare
-    from headcount.analysis.store import FOLDER, refuse_bad_place, save_analysis
-    from headcount.report.study_data import read_study
+    from headcount.analysis.base import FOLDER, refuse_bad_place, save_analysis
+    from headcount.study.read import read_study
 
     folder = output or studies[0] / FOLDER / Agreement.kind
     refuse_bad_place(folder)

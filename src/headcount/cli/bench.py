@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
-from headcount.cli.data_options import Given, with_data
+from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
 
@@ -70,7 +70,7 @@ def bench(
     Example: headcount bench model small --length 40
     """
     if output is not None:
-        from headcount.analysis.store import refuse_bad_place
+        from headcount.analysis.base import refuse_bad_place
 
         refuse_bad_place(output)
     if len(set(models)) < len(models):
@@ -82,8 +82,8 @@ def bench(
         raise HeadcountError("a task has its own lengths; leave out --length, or --task")
     from headcount.analysis.speed.models import bench_models
     from headcount.analysis.speed.over_keep import bench_over_keep
-    from headcount.bench.work import random_work, task_work
-    from headcount.folder import load_model, random_model
+    from headcount.analysis.speed.work import random_work, task_work
+    from headcount.loading.folder import load_model, random_model
 
     console = Console(stderr=as_json)
     alone = len(models) == 1
@@ -126,7 +126,7 @@ def _tell(console: Console, found: Bench | OverKeep, output: Path | None, as_jso
     from headcount.analysis.speed.models import Bench
 
     if output is not None:
-        from headcount.analysis.store import save_analysis
+        from headcount.analysis.base import save_analysis
 
         save_analysis(found, output)
     if as_json:

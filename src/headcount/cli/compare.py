@@ -30,7 +30,7 @@ def compare(
     """
     if on not in (None, "ray"):
         raise HeadcountError(f"cannot run on {on}; give --on ray, or nothing for this machine")
-    from headcount.runs.result import shown
+    from headcount.stats.numbers import shown
     from headcount.study.plan import StudySettings
     from headcount.study.ray import run_on_ray
     from headcount.study.results import load_study

@@ -21,9 +21,9 @@ def dynamics(
 
     Example: headcount dynamics study
     """
+    from headcount.analysis.base import FOLDER, refuse_bad_place, save_analysis
     from headcount.analysis.dynamics import Dynamics
     from headcount.analysis.dynamics import dynamics as follow
-    from headcount.analysis.store import FOLDER, refuse_bad_place, save_analysis
 
     folder = output or study / FOLDER / Dynamics.kind
     refuse_bad_place(folder)

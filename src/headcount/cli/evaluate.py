@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
-from headcount.cli.data_options import Given, with_data
+from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.heads.mask import HeadMask
 
@@ -30,8 +30,8 @@ def evaluate(
     """
     settings = options.run_settings({**given, "model": model})
     kept = None if mask is None else HeadMask.load(mask)
-    from headcount.runs.result import shown
     from headcount.runs.score import evaluate_model
+    from headcount.stats.numbers import shown
 
     console = Console(stderr=as_json)
     with Bars(console) as bars:

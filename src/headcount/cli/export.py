@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
-from headcount.cli.data_options import Given, with_data
+from headcount.cli.options import Given, with_data
 from headcount.cli.show import show_rows
 from headcount.errors import HeadcountError
-from headcount.folder import load_model, new_folder
+from headcount.loading.folder import load_model, new_folder
 
 if TYPE_CHECKING:
-    from headcount.export.cost import Cost
+    from headcount.deploy.cost import Cost
 
 
 @with_data(without=("limit_train",))
@@ -36,7 +36,7 @@ def export(
 
     Example: headcount export small --output exported --quantise int8
     """
-    from headcount.export.write import Export, write_export, write_record
+    from headcount.deploy.write import Export, write_export, write_record
 
     if quantise not in (None, "int8"):
         raise HeadcountError(f"--quantise is {quantise!r}, expected int8")
@@ -47,7 +47,7 @@ def export(
     metric = ""
     with new_folder(output) as folder:
         if evaluated:
-            from headcount.export.cost import costs
+            from headcount.deploy.cost import costs
             from headcount.runs.score import load_for_task
 
             settings = options.run_settings({**given, "model": model})
@@ -76,7 +76,7 @@ def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
 
 
 def _show_costs(console: Console, metric: str, found: list[Cost]) -> None:
-    from headcount.runs.result import shown
+    from headcount.stats.numbers import shown
 
     splits = list(found[0].metrics)  # none for a task that generates
     columns = [f"{split} {metric}" for split in splits]

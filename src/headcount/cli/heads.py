@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
-from headcount.folder import load_model
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
+from headcount.loading.folder import load_model
 from headcount.surgery.remove import count_parameters
 
 

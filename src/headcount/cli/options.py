@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +13,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from headcount.cli import options
 from headcount.errors import HeadcountError
 from headcount.runs.recipe import Recipe, fill, read_yaml
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
@@ -143,3 +147,55 @@ def keep_counts(text: str) -> float | int | tuple[float | int, ...]:
         ) from None
     whole = [int(count) if count >= 1 and float(count).is_integer() else count for count in counts]
     return tuple(whole) if len(whole) > 1 else whole[0]
+
+
+Given = dict[str, Any]
+Command = Callable[..., None]
+
+
+def _options(
+    task: options.Task = None,
+    data: options.Data = None,
+    recipe: options.RecipeFile = None,
+    eval_batch_size: options.EvalBatchSize = None,
+    limit_train: options.LimitTrain = None,
+    limit_eval: options.LimitEval = None,
+    max_length: options.MaxLength = None,
+    train: options.Train = None,
+    evaluate: options.Evaluate = None,
+    text: options.Text = None,
+    label: options.Label = None,
+    source: options.Source = None,
+    target: options.Target = None,
+    option: options.Option = None,
+    seed: options.Seed = None,
+) -> None:
+    """What `with_data` adds; never called."""
+
+
+_SHARED = inspect.signature(_options, eval_str=True).parameters
+
+
+def with_data(without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Add the options of the data to a command, which gets their values by name in `given`.
+
+    Args:
+        without: names of those that mean nothing to the command.
+    """
+    shared = [option for name, option in _SHARED.items() if name not in without]
+
+    def add(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        parameters = [p for p in own.parameters.values() if p.name != "given"]
+
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            given = {option.name: values.pop(option.name) for option in shared}
+            command(**values, given=given)
+
+        # From these typer learns what to ask for.
+        called.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in (*parameters, *shared)}
+        return called
+
+    return add

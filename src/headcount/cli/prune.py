@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
-from headcount.cli.data_options import Given, with_data
+from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 
 from headcount.errors import HeadcountError
-from headcount.folder import copy_companions, load_model, new_folder
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.loading.folder import copy_companions, load_model, new_folder
 from headcount.surgery.remove import remove_heads
 
 

@@ -52,14 +52,13 @@ def roles(
 
     Example: headcount roles model --conllu en_ewt-ud-dev.conllu.gz --output roles
     """
-    from headcount.analysis.base import Analysis
+    from headcount.analysis.base import FILE, FOLDER, Analysis, refuse_bad_place, save_analysis
     from headcount.analysis.roles import Roles, find_roles, read_sentences, roles_over_keep
     from headcount.analysis.roles.measure import MAX_LENGTH
     from headcount.analysis.roles.over_keep import RolesOverKeep
-    from headcount.analysis.store import FILE, FOLDER, refuse_bad_place, save_analysis
-    from headcount.folder import load_model
-    from headcount.report.study_data import read_study
-    from headcount.tasks.classifier import load_tokenizer
+    from headcount.loading.folder import load_model
+    from headcount.study.read import read_study
+    from headcount.tasks.models import load_tokenizer
     from headcount.tasks.text_lines import read_lines
 
     if study is None and output is None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
-from headcount.cli.data_options import Given, with_data
+from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
@@ -35,7 +35,7 @@ def score(
     Example: headcount score model --task mnli --data DIR --output scores
     """
     console = Console()
-    from headcount.report.head_map import draw_head_map
+    from headcount.plots.head_map import draw_head_map
     from headcount.runs import importance
 
     if all(given[name] is None for name in ("task", "data", "recipe")):
@@ -52,7 +52,7 @@ def score(
         method = METHOD
         with Bars(console) as bars:
             mask, scores = score_heads(settings, sample, granularity, normalise, bars)  # type: ignore[arg-type]
-    from headcount.folder import new_folder
+    from headcount.loading.folder import new_folder
 
     with new_folder(output) as folder:
         importance.save_importances(folder / importance.FILE, method, mask, scores)

@@ -186,7 +186,7 @@ def show_rows(
 
 def show_analysis(console: Console, found: Analysis, folder: Path) -> None:
     """The table of an analysis, what it means, and where its files are."""
-    from headcount.analysis.store import shown
+    from headcount.analysis.base import shown
 
     table = found.table()
     names, cells = [str(name) for name in table.columns], shown(table)

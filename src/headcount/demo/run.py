@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headcount.demo.encoder import HEADS, NAME, encoder_folder
-from headcount.demo.figure import draw_demo
+from headcount.atomic import write_whole
+from headcount.demo.figure import HEADS, NAME, draw_demo, encoder_folder
 from headcount.demo.inference import Forms, Pair, inference_split
 from headcount.errors import HeadcountError
-from headcount.folder import new_folder
 from headcount.heads.mask import HeadMask
+from headcount.loading.folder import new_folder
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
-from headcount.whole import write_whole
 
 METHODS = ("handover", "joint-dsp", "surgeon", "michel")
 TRAIN, EVALUATION = 7_200, 900

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
+
+from torch import nn
 
 Unit = Literal["query", "key_value"]
 Returns = Literal["output", "output, weights", "output[, weights]", "output, weights, None"]
@@ -165,3 +167,24 @@ class Anatomy:
                     rows.extend(range(start, start + segment.size))
                 start += segment.size
         return rows, start
+
+
+_ATTRIBUTE = "_headcount"
+
+
+@dataclass(frozen=True)
+class Remains:
+    """The anatomy that a block was born with, and the heads that it still has."""
+
+    anatomy: Anatomy
+    heads: tuple[int, ...]
+
+
+def remains_of(home: nn.Module) -> Remains | None:
+    """What is left of a block from which heads were removed; None if none ever were."""
+    return cast("Remains | None", vars(home).get(_ATTRIBUTE))
+
+
+def remember(home: nn.Module, remains: Remains) -> None:
+    """Leave the record on the block's home module, where copies of the model take it along."""
+    setattr(home, _ATTRIBUTE, remains)

@@ -12,11 +12,10 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from headcount.errors import HeadcountError
-from headcount.heads.anatomy import Anatomy
+from headcount.heads.anatomy import Anatomy, remains_of
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind, LeftAlone
 from headcount.heads.families import CROSS_NAMES
 from headcount.heads.recognise import recognise, why_not_recognised
-from headcount.heads.remains import remains_of
 
 Found = tuple[str, Anatomy, tuple[int, ...]]
 

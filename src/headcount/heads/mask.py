@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
-from headcount.whole import write_whole
 
 _FORMAT = "headcount mask 1"
 

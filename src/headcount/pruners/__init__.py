@@ -10,8 +10,8 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel
 from headcount.pruners.schedule import Annealing, Countdown
 from headcount.pruners.ste import STE
-from headcount.pruners.subset import gumbel_noise, hard_top_k, soft_top_k
 from headcount.pruners.surgeon import Surgeon
+from headcount.pruners.top_k import gumbel_noise, hard_top_k, soft_top_k
 
 __all__ = [
     "STE",

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
-from headcount.mode import evaluating
+from headcount.eval_mode import evaluating
 from headcount.pruners.base import frozen
 from headcount.pruners.michel import Batch, batch_size, loss_of
-from headcount.surgery.outputs import Output
-from headcount.surgery.places import tokens_among
+from headcount.surgery.outputs import Output, tokens_among
 
 
 class Curvature:

@@ -21,7 +21,7 @@ from headcount.pruners.choice import Keep, standardised
 from headcount.pruners.michel import Batch, importance
 from headcount.pruners.poisson import drawn_subset, inclusion
 from headcount.pruners.schedule import Annealing, Countdown
-from headcount.pruners.subset import drawn_count, gumbel_noise, hard_top_k, soft_top_k
+from headcount.pruners.top_k import drawn_count, gumbel_noise, hard_top_k, soft_top_k
 
 Relaxation = Literal["gumbel", "poisson"]
 First = Literal["random", "michel"]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
-from headcount.pruners.subset import gumbel_noise
+from headcount.pruners.top_k import gumbel_noise
 
 BETA, LOW, HIGH = 0.33, -0.1, 1.1  # Louizos' temperature and the ends of the stretched interval
 SHIFT = BETA * math.log(-LOW / HIGH)  # P(open) is the sigmoid of log α − SHIFT (eq. 23)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from headcount.errors import HeadcountError
+from headcount.eval_mode import evaluating
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.mode import evaluating
 from headcount.pruners.base import frozen
 from headcount.pruners.choice import choose, normalised_by_block
 from headcount.pruners.scored import Scored

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headcount.pruners.steps import Floats, compiled
-from headcount.pruners.subset import beside, check_count, check_temperature
+from headcount.pruners.top_k import beside, check_count, check_temperature
+from headcount.pruners.top_k_kernel import Floats, compiled
 
 _CERTAIN = 1000.0  # exp of minus this is nothing
 _NEVER = -1e300  # log of a sum over no sets, yet finite

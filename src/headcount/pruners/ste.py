@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from headcount.pruners.base import Pruner
 from headcount.pruners.schedule import Countdown
-from headcount.pruners.subset import hard_top_k
+from headcount.pruners.top_k import hard_top_k
 
 
 class STE(Pruner):

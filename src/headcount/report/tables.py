@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from headcount.errors import HeadcountError
-from headcount.report.run_record import Run
-from headcount.report.significance import LEVEL, Significance, compare, holm
-from headcount.report.study_data import Comparison, StudyData
-from headcount.runs.result import in_percent
+from headcount.stats.numbers import in_percent
+from headcount.stats.significance import LEVEL, Significance, compare, holm
+from headcount.study.read import Comparison, StudyData
+from headcount.study.run_record import Run
 from headcount.tasks.glue import GLUE
 
 

@@ -9,22 +9,24 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from headcount.analysis.base import Analysis, find_analyses, shown
+from headcount.analysis.course import draw_dynamics
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError
-from headcount.report.analyses import analysis_sections
-from headcount.report.figures.dynamics import draw_dynamics
-from headcount.report.figures.efficiency import draw_gain_by_heads, draw_gain_by_metric
-from headcount.report.figures.kinds import ONE_KIND, draw_kinds
-from headcount.report.figures.layers import draw_layers
-from headcount.report.figures.metric import draw_metric
-from headcount.report.figures.penalty import draw_penalty
-from headcount.report.figures.style import save
+from headcount.plots.style import save
+from headcount.report.curves import (
+    draw_gain_by_heads,
+    draw_gain_by_metric,
+    draw_metric,
+    draw_penalty,
+)
+from headcount.report.layers import ONE_KIND, draw_kinds, draw_layers
 from headcount.report.page.page import FILE as PAGE
 from headcount.report.page.page import write_page
-from headcount.report.page.section import Picture, Section
-from headcount.report.study_data import Comparison, StudyData, read_study
+from headcount.report.page.section import Grid, Picture, Section
 from headcount.report.table_text import to_frame, to_latex, to_markdown
 from headcount.report.tables import Table, build_table
-from headcount.whole import write_whole
+from headcount.study.read import Comparison, StudyData, read_study
 
 FOLDER = "report"
 
@@ -178,3 +180,26 @@ def _prefix(comparison: Comparison, comparisons: list[Comparison]) -> str:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text)
+
+
+def analysis_sections(folder: Path) -> tuple[list[Section], list[str]]:
+    """A section for each analysis, and a sentence for each, or figure, that cannot be read.
+
+    Args:
+        folder: of the study.
+    """
+    found, problems = find_analyses(folder)
+    return [_section(place, analysis, problems) for place, analysis in found.items()], problems
+
+
+def _section(place: Path, analysis: Analysis, problems: list[str]) -> Section:
+    table = analysis.table()
+    pictures = []
+    for path in sorted(place.glob("*.svg")):
+        try:
+            says = f"{analysis.title}: {path.stem.replace('-', ' ')}"
+            pictures.append(Picture.read(path, says))
+        except HeadcountError as error:
+            problems.append(str(error))
+    grid = Grid(f"{place.name}/table.csv", [str(name) for name in table.columns], shown(table))
+    return Section(analysis.title, analysis.note, pictures=pictures, grids=[grid])

@@ -12,7 +12,7 @@ from datasets import Dataset
 from transformers import set_seed
 
 from headcount.errors import HeadcountError
-from headcount.folder import new_folder
+from headcount.loading.folder import new_folder
 from headcount.runs.elapsed import earlier_seconds
 from headcount.runs.evaluate import evaluate
 from headcount.runs.progress import Progress

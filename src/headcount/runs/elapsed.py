@@ -12,7 +12,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from headcount.whole import write_whole
+from headcount.atomic import write_whole
 
 FILE = "elapsed.json"
 STAGES = "seconds.json"  # of a training that is over, while its results are not all written

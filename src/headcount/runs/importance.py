@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners import Pruner
 from headcount.pruners.scored import Scored
-from headcount.whole import write_whole
 
 FILE = "importance.json"
 _FORMAT = "headcount importance 1"

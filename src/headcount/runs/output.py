@@ -9,10 +9,10 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from headcount.folder import new_folder
 from headcount.heads.mask import HeadMask
+from headcount.loading.folder import new_folder
+from headcount.plots.head_map import draw_head_map
 from headcount.pruners import Pruner
-from headcount.report.head_map import draw_head_map
 from headcount.runs.card import write_card
 from headcount.runs.evaluate import Evaluation
 from headcount.runs.importance import FILE as IMPORTANCE

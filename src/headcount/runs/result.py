@@ -8,30 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError
 from headcount.runs.methods import COMPENSATE
-from headcount.whole import write_whole
+from headcount.stats.numbers import shown
 
 FILE = "metrics.json"
 RECOVERY = "recovery"  # the stage after the cut
 _FORMAT = "headcount run 1"
-
-
-# Metrics that are not shares of one, and so are not shown in percent.
-_COUNTS = ("tokens",)
-_PLAIN = ("bleu", "chrf", "perplexity", "loss", *_COUNTS)
-
-
-def in_percent(metric: str) -> bool:
-    """Whether a metric is shown in percent: accuracies and correlations are, as in papers."""
-    return not any(metric.lower().startswith(name) for name in _PLAIN)
-
-
-def shown(metric: str, value: float) -> str:
-    """A value of a metric for a person."""
-    if metric in _COUNTS:
-        return f"{value:.0f}"
-    return f"{100 * value:.1f} %" if in_percent(metric) else f"{value:.2f}"
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.runs.methods import find_method
-from headcount.runs.recipe import Recipe, fill
+from headcount.runs.methods import METHODS, find_method
+from headcount.runs.recipe import Key, Recipe, fill
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
-from headcount.study.entry import UNPRUNED, Entry, read_entry
 
 SETTINGS = "study.json"  # a study file too, since YAML reads JSON
 
@@ -126,3 +126,174 @@ class StudySettings:
     def runs(self) -> dict[str, RunSettings]:
         """Every run by the name of its folder."""
         return {name: run for job in self.jobs() for name, run in job.runs.items()}
+
+
+UNPRUNED = "unpruned"
+OWN = "own"  # the count that a method finds
+_NAME = re.compile(r"\w[\w.+=-]*")  # it becomes a part of folder names
+
+Count = float | int | None  # of heads; None for the one that the method finds
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of the things that a study compares.
+
+    Attributes:
+        name: in tables and figures: the method's, or one of the user's own.
+        method: behind it.
+        seeds: to run it with, by the number of heads.
+        training: how it is trained.
+        one_run: one training is for every number of heads.
+        settings: of the method.
+    """
+
+    name: str
+    method: str
+    seeds: dict[Count, tuple[int, ...]]
+    training: TrainingSettings
+    one_run: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def runs(self, common: RunSettings, seed: int) -> dict[str, RunSettings]:
+        """Its runs with a seed by the names of their folders, most heads first.
+
+        Args:
+            common: what all entries of the study share.
+            seed: of the runs.
+        """
+        counts = tuple(keep for keep in self.seeds if keep is not None)
+        run = replace(
+            common,
+            method=self.method,
+            seed=seed,
+            training=self.training,
+            settings=self.settings,
+            trained_for=counts if self.one_run else None,
+            variant=None if self.name == self.method else self.name,
+        )
+        none = "all" if self.method == UNPRUNED else OWN
+        return {
+            f"{self.name}-{none if keep is None else keep}-seed{seed}": replace(run, keep=keep)
+            for keep, seeds in self.seeds.items()
+            if seed in seeds
+        }
+
+
+@dataclass(frozen=True)
+class _Reserved:
+    """The keys below an entry that are not settings of its method."""
+
+    method: str | None = None
+    keep: tuple[float | int, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    one_run: bool = False
+
+
+RECOVERY_EPOCHS = "recovery_epochs"
+RESERVED = tuple(asdict(_Reserved()))
+
+
+def read_entry(
+    name: str,
+    written: Mapping[str, Any],
+    keep: tuple[float | int, ...],
+    seeds: tuple[int, ...],
+    training: TrainingSettings,
+    recipe: Recipe,
+) -> Entry:
+    """Make an entry of what stands below its name in the study's settings.
+
+    Args:
+        name: of the entry.
+        written: what stands there.
+        keep: numbers of heads of the study.
+        seeds: of the study.
+        training: of the study.
+        recipe: tells the lines of mistakes.
+    """
+    at = ("settings", name)
+    reserved = {key: value for key, value in written.items() if key in RESERVED}
+    own_count = reserved.get("keep") == OWN
+    if own_count:
+        del reserved["keep"]
+    single = reserved.pop("seeds") if isinstance(reserved.get("seeds"), Mapping) else {}
+    given = fill(_Reserved, recipe, reserved, at)
+    method = _method(name, given.method, recipe)
+    if method == UNPRUNED and "keep" in written:
+        raise recipe.error((*at, "keep"), f"{name} keeps all heads; remove its keep")
+    if given.one_run:
+        try:
+            find_method(method).refuse_many()
+        except HeadcountError as error:
+            raise recipe.error((*at, "one_run"), str(error)) from error
+        if own_count:
+            raise recipe.error((*at, "one_run"), f"one_run needs the keep of {name} in numbers")
+        if single:
+            raise recipe.error((*at, "seeds"), "one_run has one list of seeds for all; give that")
+    everything = {**asdict(training), **given.training}
+    try:
+        find_method(method).refuse_recovery(given.training.get(RECOVERY_EPOCHS))
+    except HeadcountError as error:
+        raise recipe.error((*at, "training", RECOVERY_EPOCHS), str(error)) from error
+    if not find_method(method).post_hoc:
+        everything[RECOVERY_EPOCHS] = None  # the study's is for the other methods
+    counts = keep if given.keep is None else given.keep
+    ordered: tuple[Count, ...] = tuple(sorted(set(counts), reverse=True))
+    if own_count or method == UNPRUNED or not ordered:
+        ordered = (None,)
+    usual = seeds if given.seeds is None else given.seeds
+    return Entry(
+        name=name,
+        method=method,
+        seeds=dict.fromkeys(ordered, usual) | _single(single, ordered, recipe, (*at, "seeds")),
+        training=fill(TrainingSettings, recipe, everything, (*at, "training")),
+        one_run=given.one_run,
+        settings={key: value for key, value in written.items() if key not in RESERVED},
+    )
+
+
+def _single(
+    written: Mapping[Any, Any], counts: tuple[Count, ...], recipe: Recipe, at: Key
+) -> dict[Count, tuple[int, ...]]:
+    """The seeds of single numbers of heads."""
+    known = {str(count): count for count in counts}  # keys of JSON are text
+    for key in written:
+        if str(key) not in known:
+            raise recipe.error(
+                (*at, str(key)),
+                f"seeds are given for {key} heads, but keep has {', '.join(known)}; add it there",
+            )
+    return {
+        known[str(key)]: fill(_Reserved, recipe, {"seeds": own}, at[:-1]).seeds or ()
+        for key, own in written.items()
+    }
+
+
+def _method(name: str, said: str | None, recipe: Recipe) -> str:
+    known = ", ".join(METHODS)
+    if said is None:
+        if name not in METHODS:
+            raise recipe.error(
+                ("settings", name) if ("settings", name) in recipe.lines else ("methods",),
+                f"there is no method {name}; known are {known}, and names of your own that have a "
+                "method: under settings",
+            )
+        return name
+    at = ("settings", name, "method")
+    if said not in METHODS:
+        raise recipe.error(at, f"there is no method {said}; known are {known}")
+    if said == UNPRUNED and name != UNPRUNED:
+        raise recipe.error(
+            at, f"{UNPRUNED} is what all others are measured against and has no variants"
+        )
+    if name in METHODS and name != said:
+        raise recipe.error(
+            at, f"{name} is a method itself; give the variant of {said} another name"
+        )
+    if not _NAME.fullmatch(name):
+        raise recipe.error(
+            at[:2], f"{name!r} becomes a part of folder names; use letters, digits and . + = - _"
+        )
+    return said

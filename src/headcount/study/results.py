@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.result import RunResult
-from headcount.whole import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError, Stopped
-from headcount.folder import first_line
+from headcount.loading.folder import first_line
 from headcount.runs.base_model import base_settings, fine_tune_base
 from headcount.runs.methods import UNTIL, choosing, find_method
 from headcount.runs.progress import Progress, Silent
@@ -25,7 +26,6 @@ from headcount.runs.unfinished import first_change, refuse_other_settings
 from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import write_results
 from headcount.study.speeds import time_runs
-from headcount.whole import write_whole
 
 PARTS = ("runs", "bases", "rankings", "locks")
 RANKED = ("surgeon", "michel", "ablation")  # one ranking serves every number of heads

@@ -20,8 +20,7 @@ from headcount.runs.output import MASK
 from headcount.runs.progress import Progress
 from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings
-from headcount.study.entry import UNPRUNED
-from headcount.study.plan import StudySettings
+from headcount.study.plan import UNPRUNED, StudySettings
 from headcount.surgery.remove import remove_heads
 from headcount.tasks.registry import make_task
 

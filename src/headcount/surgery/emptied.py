@@ -15,7 +15,7 @@ from transformers.cache_utils import EncoderDecoderCache
 
 from headcount.heads import families
 from headcount.heads.anatomy import Anatomy, Tail
-from headcount.surgery.recast import own_class, recast
+from headcount.surgery.class_swap import own_class, recast
 
 
 def empty(home: nn.Module, anatomy: Anatomy) -> None:

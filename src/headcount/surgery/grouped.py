@@ -18,8 +18,8 @@ from transformers import AttentionInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headcount.heads.anatomy import Anatomy
-from headcount.surgery.counts import group_sizes, is_uneven, view_config
-from headcount.surgery.hooks import hook_on
+from headcount.surgery.class_swap import hook_on
+from headcount.surgery.resize import group_sizes, is_uneven, view_config
 
 UNEVEN = "headcount_uneven_groups"
 

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from headcount.heads.anatomy import Anatomy, Part
+from headcount.surgery.class_swap import hook_on, recast
 from headcount.surgery.emptied import BiasOnly
-from headcount.surgery.hooks import hook_on
-from headcount.surgery.recast import recast
 
 Runs = tuple[tuple[int, int], ...]
 

@@ -16,9 +16,8 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
 
-from headcount.mode import without_cache
-from headcount.surgery.outputs import Output, listening
-from headcount.surgery.places import Batch
+from headcount.eval_mode import without_cache
+from headcount.surgery.outputs import Batch, Output, listening
 
 Changed = dict[str, Tensor]  # parameters by name
 

@@ -10,17 +10,15 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headcount.errors import HeadcountError
-from headcount.heads.anatomy import Anatomy, Part
+from headcount.heads.anatomy import Anatomy, Part, Remains, remains_of, remember
 from headcount.heads.blocks import AttentionBlock
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.heads.remains import Remains, remains_of, remember
-from headcount.surgery.counts import is_uneven, update_counts
+from headcount.surgery.class_swap import recast
 from headcount.surgery.emptied import empty
 from headcount.surgery.grouped import serve_uneven_groups
 from headcount.surgery.padded import is_projection, pad_projections
-from headcount.surgery.recast import recast
-from headcount.surgery.resize import keep_rows
+from headcount.surgery.resize import is_uneven, keep_rows, update_counts
 from headcount.surgery.selection import select_arguments, select_norm_outputs
 from headcount.surgery.shared_bias import share_whole_bias
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from headcount.errors import HeadcountError
+from headcount.heads import families
+from headcount.heads.anatomy import Anatomy
 
 
 def keep_rows(
@@ -58,3 +62,71 @@ def _state_sizes(module: nn.Module) -> None:
         module.nx, module.nf = module.weight.shape
     elif isinstance(module, nn.Embedding):
         module.num_embeddings, module.embedding_dim = module.weight.shape
+
+
+def group_sizes(anatomy: Anatomy, kept: Sequence[int]) -> tuple[int, ...]:
+    """How many of the kept queries each key-value head still serves, for those that serve any."""
+    served = Counter(head // anatomy.group_size for head in kept)
+    return tuple(served[kv] for kv in sorted(served))
+
+
+def is_uneven(anatomy: Anatomy, kept: Sequence[int]) -> bool:
+    """Whether the surviving key-value heads serve different numbers of queries."""
+    return len(set(group_sizes(anatomy, kept))) > 1
+
+
+def update_counts(home: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> None:
+    """Write the new numbers to the block's attributes and to its view of the configuration."""
+    sizes = group_sizes(anatomy, kept)
+    uneven = is_uneven(anatomy, kept)
+    heads = len(kept)
+    # Where keys and values are repeated before the cache, each query then has its own.
+    key_value = heads if uneven and not anatomy.dispatches else len(sizes)
+    values = {
+        "heads": heads,
+        "width": heads * anatomy.head_size,
+        "query_width": heads * anatomy.key_size,
+        "key_value": key_value,
+        "key_value_width": key_value * anatomy.head_size,
+        "groups": sizes[0] if sizes and not uneven else 1,
+    }
+    for count in anatomy.counts:
+        setattr(home.get_submodule(count.path), count.attribute, values[count.role])
+    if anatomy.reads_config:
+        own = dict.fromkeys(families.HEAD_COUNTS, heads)
+        own |= dict.fromkeys(families.KEY_VALUE_COUNTS, key_value)
+        view_config(home.get_submodule(anatomy.core)).override(own)
+
+
+class ConfigView:
+    """A configuration as one block sees it: the model's own, but for a few values.
+
+    The model's configuration stays shared and unchanged; a change made to it later (of the
+    attention implementation, say) is seen through the view.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.__dict__["whole"] = config
+        self.__dict__["own"] = {}
+
+    def override(self, values: dict[str, Any]) -> None:
+        """Replace these values, as far as the configuration has them."""
+        self.own.update({name: v for name, v in values.items() if hasattr(self.whole, name)})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("whole", "own"):
+            raise AttributeError(name)
+        return self.own[name] if name in self.own else getattr(self.whole, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.whole, name, value)
+
+
+def view_config(attention: nn.Module) -> ConfigView:
+    """The block's own view of its configuration, made if it has none yet."""
+    config = attention.config
+    if isinstance(config, ConfigView):
+        return config
+    view = ConfigView(config)
+    attention.config = view  # type: ignore[assignment]
+    return view

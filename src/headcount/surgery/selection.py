@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from headcount.heads.anatomy import Anatomy, HeadArgument
+from headcount.surgery.class_swap import hook_on
 from headcount.surgery.emptied import argument_names
-from headcount.surgery.hooks import hook_on
 
 
 def take_heads(values: Tensor, dim: int, heads: Sequence[int], born: int) -> Tensor:

@@ -13,13 +13,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from headcount.heads.anatomy import Anatomy
+from headcount.surgery.class_swap import own_class, recast
 from headcount.surgery.emptied import (
     argument_names,
     bias_of,
     empty_weights,
     note_tokens_in_cache,
 )
-from headcount.surgery.recast import own_class, recast
 from headcount.surgery.selection import take_heads
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedModel
 
 from headcount.errors import HeadcountError
-from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task
-from headcount.tasks.classifier import is_fine_tuned, load_classifier, load_tokenizer
+from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task, read_options
 from headcount.tasks.examples import (
     Examples,
     label_names,
@@ -22,6 +21,7 @@ from headcount.tasks.examples import (
 )
 from headcount.tasks.glue import GLUE, read_glue
 from headcount.tasks.metrics import score
+from headcount.tasks.models import is_fine_tuned, load_classifier, load_tokenizer
 from headcount.tasks.prepared import (
     Batch,
     cache_folder,
@@ -32,7 +32,6 @@ from headcount.tasks.prepared import (
     with_columns,
 )
 from headcount.tasks.splits import open_splits
-from headcount.tasks.task_options import read_options
 
 if TYPE_CHECKING:
     from datasets import Dataset

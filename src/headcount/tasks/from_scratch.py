@@ -18,7 +18,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
 from headcount.errors import HeadcountError
-from headcount.folder import new_folder
+from headcount.loading.folder import new_folder
 
 PREFIX = "scratch:"
 RECIPE = 1  # to be raised when the same settings give another model: folders are kept by it

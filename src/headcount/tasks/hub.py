@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from datasets import DatasetDict, load_dataset, load_from_disk
 
 from headcount.errors import HeadcountError
-from headcount.folder import first_line
+from headcount.loading.folder import first_line
 from headcount.tasks.base import DataSettings
 from headcount.tasks.files import Table, table_of
 

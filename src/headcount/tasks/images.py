@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,7 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, DatasetDict, Image, load_dataset
+from PIL import Image as Pillow
+from PIL import UnidentifiedImageError
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -20,12 +23,11 @@ from transformers import (
 )
 
 from headcount.errors import HeadcountError
-from headcount.folder import first_line, refuse_bad_folder, refuse_quantised
-from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task
-from headcount.tasks.classifier import FRESH, LOADING_ERRORS, WEIGHTS, is_fine_tuned
-from headcount.tasks.image_files import LabelledImages, open_image, read_images
+from headcount.loading.folder import first_line, refuse_bad_folder, refuse_quantised
+from headcount.tasks import hub
+from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task, read_options
+from headcount.tasks.models import FRESH, LOADING_ERRORS, WEIGHTS, is_fine_tuned
 from headcount.tasks.prepared import draw
-from headcount.tasks.task_options import read_options
 
 
 @dataclass(frozen=True)
@@ -207,3 +209,120 @@ def _all_pixels(processor: Processor, images: LabelledImages) -> list[Any]:
 def _pixels(processor: Processor, images: list[dict[str, Any]]) -> list[Any]:
     opened = [open_image(image) for image in images]
     return list(np.asarray(processor(opened, return_tensors="np")["pixel_values"], np.float32))
+
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+VALIDATION = ("validation", "valid", "val", "dev", "test")
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images that are not opened yet.
+
+    Attributes:
+        images: for each a `path`, or `bytes` where it is not a file of its own.
+        labels: the name of each one's label.
+    """
+
+    images: list[dict[str, Any]]
+    labels: list[str]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def select(self, rows: list[int]) -> LabelledImages:
+        """These rows in this order."""
+        return LabelledImages([self.images[r] for r in rows], [self.labels[r] for r in rows])
+
+
+def open_image(image: dict[str, Any]) -> Pillow.Image:
+    """Decode an image, in colours.
+
+    Raises:
+        HeadcountError: it is not one, or only part of one.
+    """
+    try:
+        with Pillow.open(io.BytesIO(image["bytes"]) if image["bytes"] else image["path"]) as opened:
+            return opened.convert("RGB")
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
+        raise HeadcountError(
+            f"{image['path'] or 'an image of the data set'} is not a whole image: "
+            f"{first_line(error)}; remove it or fetch it again"
+        ) from error
+
+
+def read_images(settings: DataSettings, config: str | None) -> dict[str, LabelledImages]:
+    """The images of the training set, called `train`, and of every evaluation set.
+
+    Raises:
+        HeadcountError: a set is missing, or has no images.
+    """
+    folder = Path(settings.data).expanduser()
+    if not folder.exists():
+        if settings.data.startswith((".", "/", "~")):
+            raise HeadcountError(f"there is no folder {settings.data}; check the path")
+        return _read_hub(settings, config)
+    if not folder.is_dir():
+        raise HeadcountError(
+            f"{folder} is a file; give a folder with train/<label>/*.png and validation/<label>/…"
+        )
+    names = settings.evaluate or tuple(name for name in VALIDATION if (folder / name).is_dir())[:1]
+    if not names:
+        raise HeadcountError(
+            f"{folder} has no folder {', '.join(VALIDATION)} to evaluate on; name one in evaluate"
+        )
+    sets = {"train": _read_folder(folder / (settings.train or "train"))}
+    return sets | {Path(name).name: _read_folder(folder / name) for name in names}
+
+
+def _read_folder(folder: Path) -> LabelledImages:
+    if not folder.is_dir():
+        raise HeadcountError(f"there is no folder {folder} with a folder of images for each label")
+    found = [
+        (path, label.name)
+        for label in sorted(folder.iterdir()) if label.is_dir()
+        for path in sorted(label.rglob("*")) if path.suffix.lower() in ENDINGS
+    ]  # fmt: skip
+    if not found:
+        raise HeadcountError(
+            f"{folder} has no images: expected <label>/*.png, or another of {', '.join(ENDINGS)}"
+        )
+    images = [{"bytes": None, "path": str(path)} for path, _ in found]
+    return LabelledImages(images, [label for _, label in found])
+
+
+def _read_hub(settings: DataSettings, config: str | None) -> dict[str, LabelledImages]:
+    try:
+        data = load_dataset(settings.data, config)
+    except Exception as error:  # names, servers, files: it has no common type
+        raise HeadcountError(
+            f"{settings.data} is no folder here, and as a data set it cannot be loaded from the "
+            f"hub: {first_line(error)}"
+        ) from error
+    parts = dict(data) if isinstance(data, DatasetDict) else {"train": data}
+    return images_of(parts, settings)
+
+
+def images_of(parts: dict[str, Any], settings: DataSettings) -> dict[str, LabelledImages]:
+    """The parts of a data set that the settings name, as `read_images` gives them."""
+    wanted = hub.chosen(parts, settings, VALIDATION)
+    sets = {name: _columns(part, settings) for name, part in wanted.items()}
+    if len(sets) == 1:
+        raise HeadcountError(f"{settings.data} has no part to evaluate on; name one in evaluate")
+    return sets
+
+
+def _columns(data: Any, settings: DataSettings) -> LabelledImages:
+    images = [name for name, feature in data.features.items() if isinstance(feature, Image)]
+    labels = [name for name, feature in data.features.items() if isinstance(feature, ClassLabel)]
+    if settings.label:
+        labels = [name for name in data.features if name == settings.label]
+    if len(images) != 1 or len(labels) != 1:
+        raise HeadcountError(
+            f"the data set {settings.data} has the columns {', '.join(data.features)}, expected "
+            "one with images and one with labels; name the one with the label"
+        )
+    feature, values = data.features[labels[0]], data[labels[0]]
+    names = feature.names if isinstance(feature, ClassLabel) else None
+    column = data.cast_column(images[0], Image(decode=False))[images[0]]
+    return LabelledImages(list(column), [names[v] if names else str(v) for v in values])

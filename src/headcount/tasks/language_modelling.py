@@ -22,13 +22,11 @@ from transformers import (
 )
 
 from headcount.errors import HeadcountError
-from headcount.mode import evaluating
+from headcount.eval_mode import evaluating
 from headcount.tasks import hub
-from headcount.tasks.auto_load import load_for
-from headcount.tasks.base import Collator, DataSettings, Processor, Task
-from headcount.tasks.classifier import load_tokenizer
+from headcount.tasks.base import Collator, DataSettings, Processor, Task, read_options
+from headcount.tasks.models import load_for, load_tokenizer
 from headcount.tasks.prepared import cache_folder, draw, fingerprint, prepared
-from headcount.tasks.task_options import read_options
 from headcount.tasks.text_lines import find_text, read_text
 
 _VALIDATION = ("validation", "valid", "val", "dev", "eval", "test")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer
 
-from headcount.mode import evaluating
+from headcount.eval_mode import evaluating
 
 
 class AveragingTrainer(Trainer):

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, Trainer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from headcount.errors import HeadcountError
-from headcount.surgery.places import IGNORED
+from headcount.surgery.outputs import IGNORED
 
 _ENCODER = ("hidden_states", "encoder_hidden_states")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
-from headcount.whole import write_whole
 
 _FORMAT = "headcount selection history 1"
 

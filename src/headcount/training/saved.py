@@ -9,12 +9,12 @@ from typing import Any
 from safetensors.torch import load_file, load_model, save_file, save_model
 from transformers import PreTrainedModel
 
+from headcount.atomic import write_whole
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.hard_concrete import HardConcrete
 from headcount.training.history import SelectionHistory
-from headcount.whole import write_whole
 
 WEIGHTS, STATE, HISTORY = "pruner.safetensors", "pruner.json", "selection_history.json"
 TEACHER = "teacher.safetensors"  # of a model that teaches itself; beside the checkpoints

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, Trainer
 
+from headcount.atomic import write_whole
 from headcount.pruners.base import Pruner
 from headcount.training.saved import OPTIMIZER
-from headcount.whole import write_whole
 
 
 @contextmanager

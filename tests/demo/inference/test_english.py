@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headcount.demo.inference import inference_pairs
-from headcount.demo.inference.english import finish
+from headcount.demo.inference.phenomenon import finish
 
 
 @pytest.mark.parametrize(

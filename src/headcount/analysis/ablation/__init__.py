@@ -1,11 +1,10 @@
 """Ablations of heads as in Michel, Levy and Neubig (2019), one file per question."""
 
 from headcount.analysis.ablation.all_but_one import AblateAllButOne, ablate_all_but_one
-from headcount.analysis.ablation.batch_subject import BatchSubject
 from headcount.analysis.ablation.checkpoints import AblateCheckpoints, ablate_checkpoints
 from headcount.analysis.ablation.greedy import AblateGreedy, ablate_greedy
 from headcount.analysis.ablation.one import AblateOne, ablate_one
-from headcount.analysis.ablation.subject import Subject
+from headcount.analysis.ablation.subject import BatchSubject, Subject
 from headcount.analysis.ablation.task_subject import TaskSubject
 from headcount.analysis.ablation.transfer import AblateTransfer, ablate_transfer
 

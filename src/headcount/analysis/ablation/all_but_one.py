@@ -11,10 +11,10 @@ from headcount.analysis.ablation.subject import Subject
 from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
 from headcount.heads.mask import HeadMask
-from headcount.report.figures.style import axis_label, unit
-from headcount.report.significance import holm
-from headcount.runs.result import shown
+from headcount.plots.style import axis_label, unit
 from headcount.runs.settings import RunSettings
+from headcount.stats.numbers import shown
+from headcount.stats.significance import holm
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ from headcount.analysis.ablation.subject import Subject
 from headcount.analysis.ablation.task_subject import TaskSubject
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
+from headcount.plots.style import axis_label, unit
 from headcount.pruners.choice import Scope
-from headcount.report.figures.style import axis_label, unit
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.settings import RunSettings
 

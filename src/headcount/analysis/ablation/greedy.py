@@ -16,10 +16,10 @@ from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import Kind
+from headcount.plots.style import axis_label, unit
 from headcount.pruners.choice import Scope, choose
-from headcount.report.figures.style import axis_label, unit
-from headcount.runs.result import shown
 from headcount.runs.settings import RunSettings
+from headcount.stats.numbers import shown
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from headcount.analysis.ablation.subject import Subject
 from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
-from headcount.report.figures.style import unit
+from headcount.plots.style import unit
 from headcount.runs.settings import RunSettings
 
 if TYPE_CHECKING:

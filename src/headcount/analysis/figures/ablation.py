@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headcount.report.figures.style import GREY, axis_label, dress, legend, new_figure, unit
+from headcount.plots.style import GREY, axis_label, dress, legend, new_figure, unit
 
 if TYPE_CHECKING:
     from headcount.analysis.ablation.all_but_one import AblateAllButOne

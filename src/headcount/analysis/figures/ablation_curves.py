@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from headcount.report.figures.style import axis_label, dress, legend, new_figure, unit
+from headcount.plots.style import axis_label, dress, legend, new_figure, unit
 
 if TYPE_CHECKING:
     from headcount.analysis.ablation.checkpoints import AblateCheckpoints

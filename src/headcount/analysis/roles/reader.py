@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headcount.analysis.roles.attend import attention_of
 from headcount.analysis.roles.batches import Example, Tokens, batches, padded, padded_sources
 from headcount.analysis.roles.criteria import Criteria
 from headcount.analysis.roles.relations import Relations
 from headcount.analysis.roles.statistics import Frequencies, Sums, View, view
-from headcount.heads.blocks import HeadMap, Kind
+from headcount.errors import HeadcountError
+from headcount.eval_mode import evaluating
+from headcount.heads.blocks import AttentionBlock, HeadMap, Kind
 from headcount.runs.progress import Progress
 
 
@@ -109,3 +114,73 @@ def _inputs(source: Tokens, target: Tokens | None) -> dict[str, Tensor]:
             "decoder_input_ids": target.ids, "decoder_attention_mask": target.seen.long()
         }  # fmt: skip
     return inputs
+
+
+def refuse_without_tokens(model: PreTrainedModel, heads: HeadMap) -> None:
+    """Raise for a model that does not read text alone."""
+    towers = {block.name.rpartition(".")[0] for block in heads.blocks}
+    if model.main_input_name != "input_ids" or any("." in tower for tower in towers):
+        raise HeadcountError(
+            f"{type(model).__name__} does not read text alone, and roles are about tokens and "
+            "words; give a text model: an encoder, a decoder or an encoder-decoder"
+        )
+
+
+@contextmanager
+def telling(model: PreTrainedModel) -> Iterator[None]:
+    """Have a model compute its attention in the one way that gives the weights."""
+    before = model.config._attn_implementation or "eager"
+    model.set_attn_implementation("eager")
+    try:
+        with evaluating(model), torch.inference_mode():
+            yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def attention_of(
+    model: PreTrainedModel, heads: HeadMap, inputs: dict[str, Tensor]
+) -> Iterator[tuple[AttentionBlock, Tensor]]:
+    """Each block that has heads, with its weights: batch × heads × queries × keys.
+
+    A block that serves several layers (ALBERT) comes once for each.
+
+    Raises:
+        HeadcountError: the model does not tell its weights.
+    """
+    with _calls(model, heads) as called:
+        output: Any = model(**inputs, output_attentions=True)
+    for kind in dict.fromkeys(block.kind for block in heads.blocks):
+        layers = [block for block in called if block.kind == kind]
+        recorded = output.get(f"{kind}_attentions", output.get("attentions"))
+        if not any(block.heads for block in heads.blocks if block.kind == kind):
+            continue
+        if not layers or len(layers) != len(recorded or ()):
+            raise _silent(model, kind)
+        for block, weights in zip(layers, recorded, strict=True):
+            if block.heads and weights is None:
+                raise _silent(model, kind)
+            if block.heads:
+                yield block, weights.float()
+
+
+@contextmanager
+def _calls(model: PreTrainedModel, heads: HeadMap) -> Iterator[list[AttentionBlock]]:
+    """The blocks in the order of their calls: layers may share one."""
+    called: list[AttentionBlock] = []
+
+    def note(block: AttentionBlock, *_: Any) -> None:
+        called.append(block)
+
+    with ExitStack() as hooks:
+        for block in heads.blocks:
+            home = model.get_submodule(block.path)
+            hooks.enter_context(home.register_forward_pre_hook(partial(note, block)))
+        yield called
+
+
+def _silent(model: PreTrainedModel, kind: str) -> HeadcountError:
+    return HeadcountError(
+        f"{type(model).__name__} does not tell the attention weights of its {kind}; use a model "
+        "whose forward pass returns them when output_attentions is set"
+    )

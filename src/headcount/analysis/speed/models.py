@@ -11,13 +11,9 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headcount.analysis.base import Analysis
-from headcount.bench.cache import cache_bytes
-from headcount.bench.flops import count_flops
-from headcount.bench.inputs import random_batch
-from headcount.bench.machine import Machine, this_machine
-from headcount.bench.memory import peak_memory
-from headcount.bench.speed import Spread, in_turn, ratio
-from headcount.bench.work import Work
+from headcount.analysis.speed.work import Work, random_batch
+from headcount.bench.size import cache_bytes, count_flops, peak_memory
+from headcount.bench.speed import Machine, Spread, in_turn, ratio, this_machine
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.surgery.remove import count_parameters
@@ -148,7 +144,7 @@ class Bench(Analysis):
         return frame
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.report.figures.speed import draw_speeds
+        from headcount.analysis.speed.figures import draw_speeds
 
         return {"speed": draw_speeds(self)}
 

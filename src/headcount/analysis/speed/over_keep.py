@@ -13,10 +13,9 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headcount.analysis.base import Analysis
-from headcount.bench.flops import count_flops
-from headcount.bench.machine import Machine, this_machine
-from headcount.bench.speed import Spread, in_turn, ratio
-from headcount.bench.work import Work
+from headcount.analysis.speed.work import Work
+from headcount.bench.size import count_flops
+from headcount.bench.speed import Machine, Spread, in_turn, ratio, this_machine
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask, count_to_keep
@@ -109,7 +108,7 @@ class OverKeep(Analysis):
         ).astype({"length": "Int64"})
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.report.figures.speed import draw_over_keep
+        from headcount.analysis.speed.figures import draw_over_keep
 
         return {"speed": draw_over_keep(self)}
 

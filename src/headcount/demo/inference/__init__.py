@@ -5,7 +5,7 @@ pairs by the thousand, `inference_split` sets some apart for evaluation.
 """
 
 from headcount.demo.inference.generate import Forms, inference_pairs, inference_split
-from headcount.demo.inference.pair import LABELS, Label, Pair
+from headcount.demo.inference.logic import LABELS, Label, Pair
 from headcount.demo.inference.phenomena import PHENOMENA
 
 __all__ = [

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from headcount.demo.inference.logic import Form, decide
-from headcount.demo.inference.pair import LABELS, Label
+from headcount.demo.inference.logic import LABELS, Form, Label, decide
 from headcount.errors import HeadcountError
 
 _ROUNDS = 60  # of fitting the weights, first to the hypotheses and then to the premises

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from random import Random
 
 from headcount.demo.inference.balance import Blend, blend
-from headcount.demo.inference.pair import LABELS, Pair
+from headcount.demo.inference.logic import LABELS, Pair
 from headcount.demo.inference.phenomena import PHENOMENA
 from headcount.demo.inference.phenomenon import Fill, Phenomenon
 from headcount.errors import HeadcountError

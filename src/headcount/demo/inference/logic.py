@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
-
-from headcount.demo.inference.pair import Label
+from typing import Generic, Literal, TypeVar, get_args
 
 _World = TypeVar("_World")
 
@@ -61,3 +59,24 @@ def together(forms: Iterable[Form]) -> list[Form]:
     pool = list(forms)
     both = ((one, two, one & two) for one in pool for two in pool)
     return [sum_ for one, two, sum_ in both if sum_.truth not in (0, one.truth, two.truth)]
+
+
+Label = Literal["entailment", "neutral", "contradiction"]
+LABELS: tuple[Label, ...] = get_args(Label)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One example of the task.
+
+    Attributes:
+        premise: one or two sentences that are taken to be true.
+        hypothesis: a sentence about the same things.
+        label: whether the hypothesis must be true, may be true, or cannot be true.
+        phenomenon: the name of what decides it, one of `PHENOMENA`.
+    """
+
+    premise: str
+    hypothesis: str
+    label: Label
+    phenomenon: str

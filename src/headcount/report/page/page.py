@@ -8,14 +8,13 @@ from pathlib import Path
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from headcount.report.page.facts import facts, headline
+from headcount.atomic import write_whole
 from headcount.report.page.payload import build_payload, embed
 from headcount.report.page.section import TEMPLATES, Section, render, told_apart
-from headcount.report.page.sections import sections
-from headcount.report.study_data import Comparison, StudyData
+from headcount.report.page.sections import facts, headline, sections
 from headcount.report.tables import Table
+from headcount.study.read import Comparison, StudyData
 from headcount.study.results import FILE as RESULTS
-from headcount.whole import write_whole
 
 FILE = "report.html"
 _SCRIPTS = ("shared.js", "figures.js", "map.js", "page.js")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headcount.report.figures.dynamics import mean_course, settled
-from headcount.report.figures.style import look
-from headcount.report.page.curves import curve_data
-from headcount.report.page.run_data import course_data, flat_settings, run_data
-from headcount.report.study_data import Comparison, StudyData
-from headcount.study.entry import UNPRUNED
+import numpy as np
+import pandas as pd
+
+from headcount.analysis.course import Array, mean_course, settled
+from headcount.plots.style import axis_label, look, unit
+from headcount.report.curves import FEW, born_heads
+from headcount.stats.numbers import in_percent, shown
+from headcount.study.plan import UNPRUNED
+from headcount.study.read import Comparison, StudyData
+from headcount.study.run_record import Run
 
 _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down",
@@ -89,3 +94,134 @@ def _mean_courses(study: StudyData, group_of: dict[str, int]) -> list[dict[str, 
         {"group": group, "method": method, "course": course_data(*mean_course(courses))}
         for (group, method), courses in found.items()
     ]
+
+
+def curve_data(comparison: Comparison, group: int) -> dict[str, Any]:
+    """Means with their spread, and the result of every seed.
+
+    Args:
+        comparison: of which model, task and evaluation set.
+        group: the number of its model and task.
+    """
+    scale = unit(comparison.metric)
+    label = axis_label(comparison.metric)
+    born = born_heads(comparison)
+    unpruned = comparison.unpruned["value"]
+    return {
+        "title": comparison.title,
+        "group": group,
+        "split": comparison.split,
+        "label": label,
+        "metric": label.removesuffix(", %"),
+        "unit": " %" if in_percent(comparison.metric) else "",
+        "born": int(born),
+        "few": FEW * born,
+        "unpruned": None if unpruned.empty else rounded(scale * unpruned.mean(), 6),
+        "means": _by_method(comparison, comparison.counted, lambda of: _means(of, scale)),
+        "seeds": _by_method(comparison, comparison.counted, lambda of: _each(of, "k", scale)),
+        "own": _by_method(comparison, comparison.own_count, lambda of: _each(of, "heads", scale)),
+    }
+
+
+def rounded(value: float, digits: int = 4) -> float | None:
+    """To so many significant digits, which keeps the page small; None for what is no number."""
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
+def _by_method(comparison: Comparison, rows: pd.DataFrame, what: Any) -> dict[str, Any]:
+    found = ((method, rows[rows["method"] == method]) for method in comparison.methods)
+    return {method: what(of) for method, of in found if not of.empty}
+
+
+def _means(rows: pd.DataFrame, scale: float) -> list[list[float | None]]:
+    """Heads, mean, standard deviation, number of seeds."""
+    found = rows.groupby("k")["value"].agg(["mean", "std", "count"])
+    return [
+        [k, rounded(scale * mean, 6), rounded(scale * std, 6), count]
+        for k, mean, std, count in found.itertuples()
+    ]
+
+
+def _each(rows: pd.DataFrame, heads: str, scale: float) -> list[list[float | None]]:
+    """Heads, value, seed."""
+    columns = zip(rows[heads], rows["value"], rows["seed"], strict=True)
+    return [[k, rounded(scale * value, 6), int(seed)] for k, value, seed in columns]
+
+
+_MOST_POINTS = 80  # of a course; more are not seen
+
+
+def run_data(run: Run, group: int | None, layouts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One run, compact.
+
+    Args:
+        run: which.
+        group: the number of its model and task; None if it has no row in the results.
+        layouts: those of the runs before; a new one is added.
+    """
+    result, mask = run.result, run.mask
+    speed = result.examples_per_second or result.generated_per_second
+    course = settled(run)
+    data: dict[str, Any] = {
+        "name": run.name,
+        "group": group,
+        "method": run.method,
+        "pruner": result.method,
+        "seed": run.settings.get("seed"),
+        "penalty": run.penalty,
+        "heads": int(result.heads.after),
+        "born": int(result.heads.before),
+        "scores": {
+            split: shown(result.metric, scores[result.metric])
+            for split, scores in result.scores.items()
+        },
+        "speed": None if speed is None else [rounded(speed.before), rounded(speed.after)],
+        "parameters": [result.parameters.before, result.parameters.after],
+        "bytes": [result.bytes.before, result.bytes.after],
+        "course": None if course is None else course_data(*course),
+        "measured": [*result.rows(), *_more(run)],
+    }
+    if mask is not None:
+        whole = mask.to_dict()
+        layout = {
+            "format": whole["format"],
+            "model_type": mask.model_type,
+            "blocks": [list(block) for block in mask.layout],
+        }
+        if layout not in layouts:
+            layouts.append(layout)
+        data |= {"layout": layouts.index(layout), "kept": list(mask.indices)}
+        if run.importance is not None:
+            data["importance"] = [rounded(score) for score in run.importance]
+    return data
+
+
+def course_data(steps: Array, shares: Array) -> list[list[float]]:
+    """Steps and percentages where the share changes, and the last one."""
+    places = np.flatnonzero(np.diff(shares, prepend=np.nan))
+    places = np.unique(np.append(places, len(steps) - 1))
+    if len(places) > _MOST_POINTS:
+        places = places[np.linspace(0, len(places) - 1, _MOST_POINTS).astype(int)]
+    return [steps[places].astype(int).tolist(), np.round(100 * shares[places], 1).tolist()]
+
+
+def flat_settings(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Name and value of every setting that has one."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from flat_settings(value, f"{prefix}{name}.")
+        elif value not in (None, [], ""):
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield prefix + name, text
+
+
+def _more(run: Run) -> Iterator[tuple[str, str, str, str]]:
+    """What the table for a person leaves out."""
+    result = run.result
+    for split, scores in result.scores.items():
+        for metric, value in scores.items():
+            if metric != result.metric:
+                yield f"{metric}, {split}", "", shown(metric, value), ""
+    yield "largest difference of masked and cut", "", f"{result.difference:.2g}", ""
+    for stage, seconds in result.seconds.items():
+        yield f"{stage}, seconds", "", f"{seconds:.1f}", ""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from headcount.report.figures.dynamics import settled
-from headcount.report.figures.efficiency import gains
+from markupsafe import Markup
+
+from headcount.analysis.course import settled
+from headcount.errors import HeadcountError
+from headcount.report.curves import gains
 from headcount.report.page.section import Grid, Section, body
-from headcount.report.page.table_grid import table_grids
-from headcount.report.study_data import Comparison, StudyData
-from headcount.report.tables import Table
+from headcount.report.table_text import OWN_COLUMNS, own_cells, unpruned_text
+from headcount.report.tables import Cell, Table, cell_text, label, legend, seeds_text
+from headcount.study.read import Comparison, StudyData
 
 FOLDED = 8  # with more runs than that, there is a filter
 
@@ -94,3 +97,79 @@ def _gain_grids(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator
             ("heads", "speed-up, %", "fewer parameters, %", "runs"),
             rows,
         )
+
+
+def headline(comparisons: Sequence[Comparison]) -> str:
+    """The page's title."""
+    groups = _listed(f"{c.model} on {c.task}" for c in comparisons)
+    return f"Attention heads of {groups}"
+
+
+def facts(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator[tuple[str, str]]:
+    """Terms and what they are in this study."""
+    results = study.results
+    settings = [run.settings for run in study.runs.values()]
+    yield "Model", _listed(results["model"])
+    yield "Task", _listed(results["task"])
+    if data := _listed(of.get("data") for of in settings):
+        yield "Data", data
+    limits = _listed((of.get("training") or {}).get("limit_train") for of in settings)
+    if limits:
+        yield "Trained on", f"at most {limits} examples"
+    yield "Evaluated on", _listed(_with_size(study, c) for c in comparisons)
+    yield "Methods", _listed(m for c in comparisons for m in c.methods)
+    counts = sorted({int(k) for c in comparisons for k in c.counted["k"]}, reverse=True)
+    born = _listed(run.result.heads.before for run in study.runs.values())
+    if counts:
+        yield "Heads kept", _listed(counts) + (f" of {born}" if born else "")
+    yield "Seeds", _listed(sorted(set(results["seed"])))
+    yield "Runs", str(len(study.runs))
+
+
+def _with_size(study: StudyData, comparison: Comparison) -> str:
+    """The evaluation set, with its size where a run kept its predictions."""
+    for name in comparison.rows["run"]:
+        try:
+            if name:
+                examples = len(study.runs[name].predictions(comparison.split))
+                return f"{comparison.split} ({examples:,} examples)"
+        except HeadcountError:
+            continue
+    return comparison.split
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
+
+
+def table_grids(table: Table) -> Iterator[Grid]:
+    """Methods that were told how many heads to keep, then those that found their own number."""
+    title = f"{table.title}: {label(table)}"
+    unpruned = [] if table.unpruned is None else [unpruned_text(table)]
+    if table.rows:
+        rows = [
+            [
+                str(k),
+                *(_cell(table.metric, cells.get(method)) for method in table.methods),
+                seeds_text(list(cells.values())),
+            ]
+            for k, cells in table.rows.items()
+        ]
+        columns = ["heads", *table.methods, "seeds"]
+        yield Grid(title, columns, rows, [*unpruned, legend(table)])
+    if table.own_count:
+        yield Grid(
+            f"{title}, methods that found their own number of heads",
+            [*OWN_COLUMNS, label(table), "seeds"],
+            [own_cells(table, row) for row in table.own_count],
+            [] if table.rows else unpruned,
+        )
+
+
+def _cell(metric: str, cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    text = cell_text(metric, cell)
+    if cell.best:
+        return Markup("<strong>{}</strong>").format(text)
+    return text + ("†" if cell.worse else "")

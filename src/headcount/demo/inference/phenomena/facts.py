@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from itertools import permutations, product
 
-from headcount.demo.inference.english import listed
 from headcount.demo.inference.logic import Form, Worlds, together
-from headcount.demo.inference.phenomenon import Phenomenon, Slots
-from headcount.demo.inference.words import NAMES
+from headcount.demo.inference.phenomenon import NAMES, Phenomenon, Slots, listed
 
 _DISHES = listed(
     "bread butter cheese chicken chocolate coffee fish fruit ham honey juice milk rice salad soup "

@@ -11,8 +11,7 @@ from itertools import product
 from typing import TypeVar
 
 from headcount.demo.inference.logic import Form, Worlds, together
-from headcount.demo.inference.phenomenon import Phenomenon, Slots
-from headcount.demo.inference.words import NAMES
+from headcount.demo.inference.phenomenon import NAMES, Phenomenon, Slots
 
 _KINDS = {
     "flower": "rose tulip lily daisy",

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations, product
 
-from headcount.demo.inference.english import listed
 from headcount.demo.inference.logic import Form, Worlds, decide
-from headcount.demo.inference.phenomenon import Phenomenon, Slots
-from headcount.demo.inference.words import NAMES, OBJECTS
+from headcount.demo.inference.phenomenon import NAMES, OBJECTS, Phenomenon, Slots, listed
 
 # Two ways to put each order: x before y, y after x.
 _SIZES = [

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from itertools import permutations, product
 
-from headcount.demo.inference.english import listed
 from headcount.demo.inference.logic import Worlds, together
-from headcount.demo.inference.phenomenon import Phenomenon, Slots
-from headcount.demo.inference.words import COLOURS, NAMES, OBJECTS
+from headcount.demo.inference.phenomenon import COLOURS, NAMES, OBJECTS, Phenomenon, Slots, listed
 
 _SCALES = {
     ("hot", "cold"): "bath coffee milk pizza room soup tea",

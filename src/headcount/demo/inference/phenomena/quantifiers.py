@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations, product
 
-from headcount.demo.inference.english import NUMERALS, listed
 from headcount.demo.inference.logic import Form, Worlds, together
-from headcount.demo.inference.phenomenon import Phenomenon, Slots
+from headcount.demo.inference.phenomenon import NUMERALS, Phenomenon, Slots, listed
 
 _GROUPS = listed(
     "actors artists boys children dancers doctors farmers girls guests lawyers men nurses pilots "

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from itertools import permutations, product
 
-from headcount.demo.inference.english import listed
 from headcount.demo.inference.logic import Form, Worlds, together
-from headcount.demo.inference.phenomenon import Phenomenon, Slots
-from headcount.demo.inference.words import NAMES, PEOPLE
+from headcount.demo.inference.phenomenon import NAMES, PEOPLE, Phenomenon, Slots, listed
 
 _VERBS = [
     ("call", "called", "called"),

@@ -1,0 +1,184 @@
+"""What a model is timed at: a forward pass over some batches, or the generation of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import PreTrainedModel
+
+from headcount.bench.speed import Job
+from headcount.errors import HeadcountError
+from headcount.pruners.michel import Batch
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from headcount.tasks.base import Collator
+
+FORWARD, GREEDY = "forward", "greedy"
+NEW_TOKENS = 24
+SENTENCES = 4  # that are generated at a time
+_BATCHES = 3  # of a task, spread over its lengths
+
+
+@dataclass(frozen=True)
+class Work:
+    """One thing to time.
+
+    Attributes:
+        name: `forward`, `greedy`, or so many beams.
+        batch: examples at a time.
+        length: of their texts in tokens, on average; None for images.
+        batches: the inputs.
+        beams: of generation; None for a forward pass.
+        tokens: to generate for each example.
+    """
+
+    name: str
+    batch: int
+    length: int | None
+    batches: tuple[Batch, ...]
+    beams: int | None = None
+    tokens: int = NEW_TOKENS
+
+    @property
+    def items(self) -> int:
+        """What is counted per second: examples, or tokens that are generated."""
+        examples = sum(_size(batch) for batch in self.batches)
+        return examples if self.beams is None else examples * self.tokens
+
+    def job(self, model: PreTrainedModel) -> Job:
+        """All of it once, by this model."""
+        model.eval()
+
+        @torch.inference_mode()
+        def job() -> None:
+            for batch in self.batches:
+                if self.beams is None:
+                    model(**batch)
+                else:  # as many tokens from every model, whenever it would end
+                    model.generate(  # type: ignore[operator]
+                        **batch, num_beams=self.beams, do_sample=False, max_length=None,
+                        min_new_tokens=self.tokens, max_new_tokens=self.tokens,
+                    )  # fmt: skip
+
+        return job
+
+
+def random_work(
+    model: PreTrainedModel, batch_sizes: Sequence[int], lengths: Sequence[int], beams: int
+) -> list[Work]:
+    """Made-up inputs of every batch size and length, and generation for a model that can.
+
+    Args:
+        model: says what the inputs are.
+        batch_sizes: of forward passes.
+        lengths: in tokens; an image has none.
+        beams: of the generation beside the greedy one; 0 for no generation.
+    """
+    sizes: Sequence[int | None] = (None,) if takes_images(model) else lengths
+    work = [
+        Work(FORWARD, batch, length, (random_batch(model, batch, length or 0),))
+        for length in sizes
+        for batch in batch_sizes
+    ]
+    if beams and model.can_generate():
+        work += _generation(random_batch(model, SENTENCES, lengths[0]), beams)
+    return work
+
+
+def task_work(
+    model: PreTrainedModel,
+    data: Dataset,
+    collator: Collator,
+    batch_sizes: Sequence[int],
+    beams: int,
+) -> list[Work]:
+    """Batches of a task's own evaluation set, with its lengths and its padding."""
+    from headcount.runs.choose import batches_of
+
+    work = []
+    for size in batch_sizes:
+        if size > len(data):
+            raise HeadcountError(
+                f"a batch of {size} cannot be made of {len(data)} examples; give a smaller "
+                "--batch-size or more data"
+            )
+        # The longest, the middle and the shortest.
+        starts = [i * (len(data) - size) // (_BATCHES - 1) for i in range(_BATCHES)]
+        batches = tuple(
+            batches_of(data.select(range(start, start + size)), size, model, collator)[0]
+            for start in starts
+        )
+        work.append(Work(FORWARD, size, _length(batches), batches))
+    if beams and model.can_generate():
+        middle = data.select(range(len(data) // 2, min(len(data) // 2 + SENTENCES, len(data))))
+        work += _generation(batches_of(middle, SENTENCES, model, collator)[0], beams)
+    return work
+
+
+def _generation(inputs: Batch, beams: int) -> list[Work]:
+    prompt = {name: inputs[name] for name in ("input_ids", "attention_mask") if name in inputs}
+    size, length = _size(prompt), _length((prompt,))
+    names = {GREEDY: 1} if beams == 1 else {GREEDY: 1, f"{beams} beams": beams}
+    return [Work(name, size, length, (prompt,), number) for name, number in names.items()]
+
+
+def _size(batch: Batch) -> int:
+    return int(next(iter(batch.values())).shape[0])
+
+
+def _length(batches: Sequence[Batch]) -> int | None:
+    if "input_ids" not in batches[0]:
+        return None
+    return round(sum(int(batch["input_ids"].shape[1]) for batch in batches) / len(batches))
+
+
+_IMAGES = "pixel_values"
+
+
+def takes_images(model: PreTrainedModel) -> bool:
+    """Whether its inputs are images, which have no length to choose."""
+    return model.main_input_name == _IMAGES
+
+
+def random_batch(model: PreTrainedModel, batch: int, length: int) -> Batch:
+    """So many texts of so many tokens, none of them padding; or so many images.
+
+    Args:
+        model: any that takes token ids or pixels.
+        batch: number of examples.
+        length: tokens of each; a decoder sees as many as its encoder.
+
+    Raises:
+        HeadcountError: the model takes something else, or no text as long as that.
+    """
+    generator = torch.Generator().manual_seed(0)
+    if takes_images(model) and hasattr(model.config, "image_size"):
+        return {_IMAGES: torch.randn(batch, *_image_shape(model), generator=generator)}
+    if model.main_input_name != "input_ids" or hasattr(model.config, "vision_config"):
+        raise HeadcountError(
+            f"{type(model).__name__} takes {model.main_input_name}, for which no input can be made "
+            "up here; give its data as --task and --data, or a model of texts or of images"
+        )
+    config = model.config.get_text_config()
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is not None and length > longest:
+        raise HeadcountError(
+            f"the length is {length}, but {type(model).__name__} has places for {longest} tokens; "
+            "give a smaller --length"
+        )
+    # The lowest numbers are those of special tokens, at which some models end or pad.
+    first = min(1000, config.vocab_size // 5)
+    ids = torch.randint(first, config.vocab_size, (batch, length), generator=generator)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return {**inputs, "decoder_input_ids": ids} if model.config.is_encoder_decoder else inputs
+
+
+def _image_shape(model: PreTrainedModel) -> tuple[int, int, int]:
+    size = model.config.image_size
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return model.config.num_channels, height, width

@@ -1,0 +1,94 @@
+"""The most memory that a job holds at a time.
+
+Asked of torch's own allocator, event by event: the same job gives the same number, on any machine
+and under any load. What a process takes besides (its code, the scratch memory of mathematical
+libraries) is not in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import EncoderDecoderCache, PreTrainedModel
+
+from headcount.bench.speed import Job
+from headcount.pruners.michel import Batch
+
+_EVENT = "[memory]"
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keep native code from writing to the terminal: the profiler tells of its start and end."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+def peak_memory(job: Job) -> int:
+    """Bytes of tensors at the worst moment of a job, beyond those that were there before."""
+    job()  # what is made once and kept is not a part of it
+    record: Any = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _silent():
+        record.start()
+    try:
+        job()
+    finally:
+        with _silent():
+            record.stop()
+    results = record.profiler.kineto_results
+    events = [event for event in results.events() if event.name() == _EVENT]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def cache_bytes(model: PreTrainedModel, inputs: Batch) -> int:
+    """Bytes of the cache after a forward pass over these inputs, cross-attention included."""
+    with torch.inference_mode():
+        cache = model(**inputs, use_cache=True).past_key_values
+    return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(cache))
+
+
+def _tensors(cache: Any) -> Iterator[Tensor]:
+    if isinstance(cache, EncoderDecoderCache):
+        yield from _tensors(cache.self_attention_cache)
+        yield from _tensors(cache.cross_attention_cache)
+        return
+    for layer in cache.layers:
+        if layer.keys is not None:
+            yield from (layer.keys, layer.values)
+
+
+def count_flops(job: Job) -> int:
+    """Operations of all matrix products of a job, a multiplication and an addition being two.
+
+    Activations, normalisation and softmax are not counted, as is usual.
+    """
+    # torch knows this formula for every attention kernel but the one of processors.
+    kernels = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention}
+    with FlopCounterMode(display=False, custom_mapping=kernels) as counter:
+        job()
+    return int(counter.get_total_flops())
+
+
+def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    """Of these shapes; keys and values that several queries share are read by each of them."""
+    batch, heads, queries, key_size = query
+    return int(2 * batch * heads * queries * key[-2] * (key_size + value[-1]))

@@ -1,0 +1,1 @@
+"""Save and load pruned models; read and write model folders."""

@@ -1,0 +1,191 @@
+"""Choosing K of H heads: softly, hard, and the noise in between (DSP paper, §3.1-3.2).
+
+Pure functions in float64. `soft_top_k` is eq. 14-19 as they stand, without their two traps: a
+`1 - g` that rounds to zero, and K softmaxes that autograd would have to remember.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from operator import index
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from headcount.errors import HeadcountError
+from headcount.pruners.top_k_kernel import BOUND, retrace_steps, take_steps
+
+_COLDEST = 1e-100  # colder is the same: every gradient is 0 or saturated
+
+
+def soft_top_k(logits: Tensor, k: int, temperature: float, noise: Tensor | None = None) -> Tensor:
+    """Gates that sum to K and approach the K largest logits as the temperature falls.
+
+    A gate may exceed 1 at temperatures in between. The gradient explodes where heads compete at low
+    temperatures (1e10 is common near 1e-2 with a large K): clip that of the logits on its own. It
+    saturates at ±1e100, or where the type of the logits ends, and is never infinite.
+
+    Args:
+        logits: log-importances, heads in the last dimension. Any type; float64 is best. Rows are
+            computed one after another, on the CPU.
+        k: how many heads the gates of a row add up to, from 1 to all.
+        temperature: τ. At 1000 all gates are nearly equal, below 1e-4 nearly all are 0 or 1.
+        noise: added to the logits: `gumbel_noise` while training, none to evaluate. It may have
+            rows where the logits have none, or the reverse, and receives the same gradient.
+
+    Returns:
+        The gates, float64, on the device of the logits (on the CPU if that has no float64).
+    """
+    check_count(logits, k)
+    check_temperature(temperature)
+    r, largest = logits.to("cpu", torch.float64), _largest(logits)
+    if noise is not None:
+        r, largest = _add(r, noise.to("cpu", torch.float64)), min(largest, _largest(noise))
+    gates: Tensor = _SoftTopK.apply(r, int(k), float(temperature), largest)  # type: ignore[no-untyped-call]
+    return beside(logits, gates)
+
+
+def hard_top_k(logits: Tensor, k: int) -> Tensor:
+    """Gates that are 1 for the K largest logits and 0 for the others; ties go to the first head.
+
+    Args:
+        logits: log-importances, heads in the last dimension, of any type and on any device.
+        k: how many heads to keep in each row, from 1 to all.
+
+    Returns:
+        The gates, float64, on the device of the logits (on the CPU if that has no float64).
+    """
+    check_count(logits, k)
+    if torch.isnan(logits).any():
+        raise HeadcountError(
+            "some logits are NaN, expected numbers that can be ranked; "
+            "look for a training step that diverged"
+        )
+    order = torch.argsort(logits.detach(), dim=-1, descending=True, stable=True)
+    chosen = beside(logits, order[..., : int(k)])
+    gates = torch.zeros(logits.shape, dtype=torch.float64, device=chosen.device)
+    return gates.scatter_(-1, chosen, 1.0)
+
+
+def gumbel_noise(size: int | Sequence[int], seed: int, step: int) -> Tensor:
+    """Standard Gumbel noise that depends on the seed and the step, and on nothing else.
+
+    Every process of a distributed run draws the same numbers, and so does a run that is resumed.
+    Numpy mixes both into all bits of a fresh generator, so that neighbours have nothing in common
+    (a `torch.Generator` heeds 32 bits: two steps of a long run could coincide).
+
+    Args:
+        size: shape of the noise; a number for a vector.
+        seed: of the run, from 0.
+        step: of the training, from 0; one draw per forward pass.
+
+    Returns:
+        The noise, float64, finite, on the CPU.
+    """
+    if min(seed, step) < 0:
+        raise HeadcountError(
+            f"the noise is for seed {seed} and step {step}, expected numbers from 0; count from 0"
+        )
+    shape = (size,) if isinstance(size, int) else tuple(size)
+    u = torch.from_numpy(np.random.default_rng([seed, step]).random(shape))
+    u.clamp_(min=2.0**-54)  # u is a multiple of 2^-53 below 1, and so 0 once in 2^53
+    return -torch.log(-torch.log(u))
+
+
+def drawn_count(counts: Sequence[int], seed: int, step: int) -> int:
+    """The K of a training step, if there are several: each comes once in as many steps.
+
+    It depends on the seed and the step only, as the noise does, and has nothing in common with it.
+    A new order in every round gives all of them their share in short trainings too, without a
+    rhythm that could fall in with that of the data.
+    """
+    turn, place = divmod(step, len(counts))
+    order = np.random.default_rng([seed, turn, 1]).permutation(len(counts))
+    return counts[int(order[place])]
+
+
+class _SoftTopK(torch.autograd.Function):
+    """Eq. 14-19 and their gradient, for rows of perturbed logits r on the CPU in float64."""
+
+    @staticmethod
+    def forward(ctx: Any, r: Tensor, k: int, temperature: float, largest: float) -> Tensor:
+        rows = r.detach().numpy().reshape(-1, r.shape[-1])
+        if not math.isfinite(rows.sum()) and not np.isfinite(rows).all():
+            raise HeadcountError(
+                "some logits or their noise are infinite or NaN, expected finite numbers; "
+                "look for a training step that diverged"
+            )
+        count, size = rows.shape
+        gates, shares = np.ones((count, size)), np.zeros((count, k, size))
+        rest, apart = np.empty((count, k)), np.empty((count, k), dtype=np.int64)
+        ctx.temperature = max(temperature, _COLDEST)
+        if size > 1:  # a single head is always chosen
+            for row in range(count):
+                take_steps(
+                    rows[row], ctx.temperature, shares[row], rest[row], apart[row], gates[row]
+                )
+        ctx.rest, ctx.apart = rest, apart
+        ctx.save_for_backward(torch.from_numpy(shares))
+        ctx.limit = min(BOUND, largest / max(count, 1))  # rows may be added up
+        return torch.from_numpy(gates.reshape(r.shape))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        shares = ctx.saved_tensors[0].numpy()
+        rows = grad.detach().numpy().reshape(len(shares), -1)
+        if not math.isfinite(rows.sum()) and not np.isfinite(rows).all():
+            # A loss scaler must be able to notice.
+            return torch.full_like(grad, math.nan), None, None, None
+        rows, adjoints = rows.clip(-BOUND, BOUND), np.zeros(rows.shape)
+        if rows.shape[-1] > 1:
+            for row in range(len(rows)):
+                retrace_steps(
+                    rows[row], ctx.temperature, shares[row], ctx.rest[row], ctx.apart[row],
+                    adjoints[row],
+                )  # fmt: skip
+        adjoints.clip(-ctx.limit, ctx.limit, out=adjoints)
+        return torch.from_numpy(adjoints.reshape(grad.shape)), None, None, None
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse a temperature that is none."""
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise HeadcountError(
+            f"the temperature is {temperature}, expected a finite number above 0; "
+            "anneal towards a small one such as 1e-8"
+        )
+
+
+def check_count(logits: Tensor, k: int) -> None:
+    """Refuse a K that cannot be chosen from these logits."""
+    size = logits.shape[-1] if logits.dim() else 0
+    if not hasattr(k, "__index__") or not 1 <= index(k) <= size:
+        raise HeadcountError(
+            f"cannot keep {k} of {size} heads; give a whole number from 1 to {size}"
+        )
+
+
+def _add(logits: Tensor, noise: Tensor) -> Tensor:
+    with suppress(RuntimeError):  # as many heads, but other rows
+        if noise.shape[-1:] == logits.shape[-1:]:
+            return logits + noise
+    raise HeadcountError(
+        f"the noise has the shape {tuple(noise.shape)}, but the logits have "
+        f"{tuple(logits.shape)}; draw one number per head"
+    )
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest gradient that the tensor's type can hold."""
+    return torch.finfo(tensor.dtype).max if tensor.is_floating_point() else math.inf
+
+
+def beside(logits: Tensor, tensor: Tensor) -> Tensor:
+    """The tensor on the device of the logits, or on the CPU if that has no float64."""
+    return tensor.cpu() if logits.is_cpu or logits.is_mps else tensor.to(logits.device)

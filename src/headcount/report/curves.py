@@ -1,0 +1,199 @@
+"""The metric against the number of kept heads, and its zoom on few heads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from headcount.plots.style import (
+    GREY,
+    axis_label,
+    dress,
+    head,
+    legend,
+    look,
+    new_figure,
+    unit,
+)
+from headcount.study.plan import UNPRUNED
+from headcount.study.read import Comparison, StudyData
+
+FEW = 1 / 3  # the papers look closer where more than two thirds of the heads are gone
+
+
+def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
+    """Mean over seeds with its spread, one line per method, and the unpruned model.
+
+    Args:
+        comparison: of which model, task and evaluation set.
+        few: show only up to a third of the heads.
+    """
+    rows = comparison.counted
+    own = comparison.own_count
+    born = born_heads(comparison)
+    if few:
+        limit = FEW * born
+        rows, own = rows[rows["k"] <= limit], own[own["heads"] <= limit]
+        if rows["k"].nunique() == comparison.counted["k"].nunique() and len(own) == len(
+            comparison.own_count
+        ):
+            return "all numbers of heads are few; the whole figure shows them"
+    if rows["k"].nunique() < 2 and own.empty:
+        return "fewer than two numbers of heads"
+    figure = new_figure()
+    axes = figure.subplots()
+    scale = unit(comparison.metric)
+    for method in comparison.methods:
+        style: dict[str, Any] = look(method, comparison.order)
+        of = rows[rows["method"] == method].groupby("k")["value"].agg(["mean", "std"])
+        if not of.empty:
+            axes.plot(of.index, scale * of["mean"], label=method, linewidth=1.5, **style)
+            spread = scale * of["std"].fillna(0.0)
+            middle = scale * of["mean"]
+            axes.fill_between(
+                of.index, middle - spread, middle + spread, color=style["color"], alpha=0.18,
+                linewidth=0,
+            )  # fmt: skip
+        found = own[own["method"] == method]
+        if not found.empty:
+            style["linestyle"] = "none"
+            axes.plot(
+                found["heads"], scale * found["value"], label=f"{method}, own count",
+                markerfacecolor="none", **style,
+            )  # fmt: skip
+    _unpruned_line(axes, comparison.unpruned, scale, born)
+    head(figure, comparison.title + (", few heads" if few else ""))
+    dress(axes, "", "kept heads", axis_label(comparison.metric))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend(figure, axes)
+    return figure
+
+
+def born_heads(comparison: Comparison) -> float:
+    """How many heads the unpruned model has, or the most that any result has."""
+    of = comparison.rows if comparison.unpruned.empty else comparison.unpruned
+    return float(of["heads"].max())
+
+
+def _unpruned_line(axes: Any, rows: pd.DataFrame, scale: float, born: float) -> None:
+    if not rows.empty:
+        axes.axhline(
+            scale * rows["value"].mean(), color=GREY, linewidth=1.2, linestyle=(0, (6, 2)),
+            label=f"unpruned, {born:.0f} heads",
+        )  # fmt: skip
+
+
+def draw_penalty(comparison: Comparison) -> Figure | str:
+    """Kept heads against λ: the mean as a line, every run as a point."""
+    rows = comparison.own_count
+    rows = rows[rows["penalty"].notna()]
+    if rows.empty:
+        return "no run with a price λ per head"
+    figure = new_figure()
+    axes = figure.subplots()
+    for method, of in rows.groupby("pruner"):  # variants are points of one line
+        style: dict[str, Any] = look(str(method))
+        means = of.groupby("penalty")["heads"].mean()
+        axes.plot(means.index, means, label=f"{method}, mean", **{**style, "marker": None})
+        axes.plot(
+            of["penalty"], of["heads"], label="each run", alpha=0.6,
+            **{**style, "linestyle": "none"},
+        )  # fmt: skip
+    head(figure, f"{comparison.model}, {comparison.task}: heads left by a price")
+    dress(axes, "", "price λ per head", "kept heads")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    if (rows["penalty"] > 0).all() and rows["penalty"].nunique() > 1:
+        axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    legend(figure, axes)
+    return figure
+
+
+# By column: what stands above the panel and beside it.
+_PANELS = {
+    "speed": ("Examples per second", "speed-up, %"),
+    "shrinkage": ("Number of parameters", "shrinkage, %"),
+}
+
+
+def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str:
+    """Speed-up and shrinkage against kept heads, the mean of all methods.
+
+    Both hardly depend on which heads are kept, so that all runs of a number of heads are one point.
+    """
+    found = gains(study, comparison)
+    if found.empty:
+        return "no readable run says how fast and how large its model is"
+    figure, panels = _panels(found, 3.4)
+    for column, axes in panels.items():
+        above, beside = _PANELS[column]
+        of = found.dropna(subset=[column])
+        means = of.groupby("heads")[column].agg(["mean", "std"])
+        dress(axes, above, "kept heads", beside)
+        colour = look("joint-dsp")["color"]
+        axes.errorbar(
+            means.index, means["mean"], yerr=means["std"].fillna(0.0), linewidth=1.5, capsize=3,
+            color=colour, label="mean ± standard deviation",
+        )  # fmt: skip
+        axes.plot(of["heads"], of[column], "o", color=GREY, markersize=2.5, label="each run")
+    head(figure, f"{comparison.model}, {comparison.task}: gain by heads")
+    legend(figure, axes)
+    return figure
+
+
+def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | str:
+    """Speed-up and shrinkage against the metric, one line per method, points joined by heads."""
+    found = gains(study, comparison)
+    if found.empty:
+        return "no readable run says how fast and how large its model is"
+    figure, panels = _panels(found, 3.6)
+    for column, axes in panels.items():
+        above, beside = _PANELS[column]
+        of = found.dropna(subset=[column])
+        dress(axes, above, axis_label(comparison.metric), beside)
+        for method in comparison.methods:
+            points = of[of["method"] == method].groupby("heads")[["value", column]].mean()
+            if not points.empty:
+                style: dict[str, Any] = look(method, comparison.order)
+                axes.plot(points["value"], points[column], label=method, linewidth=1.2, **style)
+        if not comparison.unpruned.empty:
+            level = unit(comparison.metric) * comparison.unpruned["value"].mean()
+            axes.axvline(level, color=GREY, linewidth=1.2, linestyle=(0, (6, 2)), label="unpruned")
+    head(figure, f"{comparison.title}: gain by what it costs")
+    legend(figure, axes)
+    return figure
+
+
+def gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
+    """Speed-up and shrinkage of each run in percent; the speed is missing where not measured."""
+    rows = []
+    known = comparison.rows[(comparison.rows["run"] != "")]
+    for row in known[known["method"] != UNPRUNED].itertuples():
+        result = study.runs[str(row.run)].result
+        speed = result.examples_per_second or result.generated_per_second
+        rows.append(
+            {
+                "method": row.method,
+                "heads": row.heads,
+                "value": unit(comparison.metric) * float(str(row.value)),
+                "speed": None if speed is None else 100 * (speed.ratio - 1),
+                "shrinkage": 100 * (1 - result.parameters.ratio),
+            }
+        )
+    columns = ["method", "heads", "value", "speed", "shrinkage"]
+    frame = pd.DataFrame(rows, columns=columns)
+    numbers = columns[1:]
+    frame[numbers] = frame[numbers].astype(float)
+    return frame
+
+
+def _panels(found: pd.DataFrame, height: float) -> tuple[Figure, dict[str, Axes]]:
+    """A figure with a panel for each gain that was measured; the size always is."""
+    measured = [column for column in _PANELS if found[column].notna().any()]
+    figure = new_figure(4.2 * len(measured), height)
+    drawn = figure.subplots(1, len(measured), squeeze=False)[0]
+    return figure, dict(zip(measured, drawn, strict=True))

@@ -1,0 +1,1 @@
+"""Is a difference more than chance? Tests and numbers; knows nothing of runs and studies."""

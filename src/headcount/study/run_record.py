@@ -1,0 +1,112 @@
+"""A finished run of a study, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import HeadcountError
+from headcount.heads.mask import HeadMask
+from headcount.runs.importance import FILE as IMPORTANCE
+from headcount.runs.importance import load_importances
+from headcount.runs.result import RunResult
+from headcount.stats.significance import Predictions
+from headcount.training.history import SelectionHistory
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run of a study.
+
+    Attributes:
+        name: of its folder.
+        folder: where its files are.
+        settings: as `settings.json` holds them.
+        result: as `metrics.json` holds it.
+        mask: the kept heads; None if its file is missing or broken.
+        history: for methods that learn.
+        importance: of every head by its flat index, NaN where none is known; None without a file.
+    """
+
+    name: str
+    folder: Path
+    settings: dict[str, Any]
+    result: RunResult
+    mask: HeadMask | None
+    history: SelectionHistory | None
+    importance: list[float] | None = None
+
+    @property
+    def method(self) -> str:
+        """The study's name for it: a variant's own, or the method's."""
+        return str(self.settings.get("variant") or self.result.method)
+
+    @property
+    def penalty(self) -> float | None:
+        """λ of a method that finds its own count; None for all others."""
+        if self.settings.get("keep") is not None:
+            return None
+        value = (self.settings.get("settings") or {}).get("lambda")
+        return None if value is None else float(value)
+
+    def has_predictions(self, split: str) -> bool:
+        """Whether those of an evaluation set were kept."""
+        return self._predictions(split).is_file()
+
+    def _predictions(self, split: str) -> Path:
+        return self.folder / "predictions" / f"{split}.json"
+
+    def predictions(self, split: str) -> Predictions:
+        """Read the predictions of an evaluation set; they are large, so only when asked for."""
+        path = self._predictions(split)
+        try:
+            rows = json.loads(path.read_text(encoding="utf-8"))
+            return Predictions(
+                tuple(row["prediction"] for row in rows), tuple(row["reference"] for row in rows)
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise HeadcountError(
+                f"run {self.name} has no readable predictions of {split} "
+                f"({type(error).__name__}: {error}); run it again to compare it example by example"
+            ) from error
+
+
+def read_run(folder: Path, problems: list[str]) -> Run | None:
+    """Read a run; what is missing or broken is added to the problems.
+
+    Returns:
+        None if it has no readable result.
+    """
+    name = folder.name
+    try:
+        result = RunResult.load(folder)
+        settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        if not isinstance(settings, dict):
+            raise ValueError("settings.json holds no settings")
+    except (HeadcountError, OSError, ValueError) as error:
+        problems.append(f"run {name} is missing or broken: {error}")
+        return None
+    mask = history = importance = None
+    try:
+        mask = HeadMask.load(folder / "mask.json")
+    except HeadcountError as error:
+        problems.append(f"run {name} has no readable mask: {error}")
+    if (folder / "selection_history.json").is_file():
+        try:
+            history = SelectionHistory.load(folder / "selection_history.json")
+        except HeadcountError as error:
+            problems.append(f"run {name} has no readable selection history: {error}")
+    if (folder / IMPORTANCE).is_file():
+        try:
+            _, importance = load_importances(folder / IMPORTANCE)
+            if mask is not None and len(importance) != mask.born:
+                problems.append(
+                    f"run {name} has importances of {len(importance)} heads, but its mask is of "
+                    f"{mask.born}; they are left out"
+                )
+                importance = None
+        except HeadcountError as error:
+            problems.append(f"run {name} has no readable importances: {error}")
+    return Run(name, folder, settings, result, mask, history, importance)
