@@ -11,7 +11,8 @@ from torch import nn
 from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.scored import Scored
+from headcount.pruners.scored import Scored, ScoringData
+from headcount.pruners.settings import PostHocSettings, PrunerSettings
 
 
 class Ablation(Scored):
@@ -19,10 +20,12 @@ class Ablation(Scored):
 
     Args:
         keep: K.
-        **scope: see `Pruner`.
+        settings: see `PostHocSettings`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "ablation"
+    settings_class: ClassVar[type[PrunerSettings]] = PostHocSettings
     asks_for: ClassVar[str] = "model, metric"
 
     def fit(self, model: nn.Module, metric: Callable[[nn.Module], float]) -> HeadMask:
@@ -42,3 +45,9 @@ class Ablation(Scored):
                 lost.append(whole - metric(model))
         self.scores = torch.tensor(lost, dtype=torch.float64)
         return self.mask()
+
+    def score(self, model: nn.Module, data: ScoringData) -> None:
+        """Measure the model on the evaluation set to tune on."""
+        self.bind(find_heads(model))
+        metric = data.measuring("leaving out each head", len(self.places) + 1)
+        self.fit(model, lambda _: metric())

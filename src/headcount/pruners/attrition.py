@@ -7,18 +7,51 @@ model trains all the time, so that what is left takes over what leaves.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, SettingError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.choice import choose
 from headcount.pruners.schedule import Countdown
+from headcount.pruners.settings import PrunerSettings
 
 FALLING = Countdown()
+
+
+@dataclass(frozen=True)
+class AttritionSettings(PrunerSettings):
+    """When heads leave, and how it is decided which.
+
+    Attributes:
+        countdown: when heads leave: the shares of the training at which that begins and ends, and
+            the power of the curve. A power of 3 loses most of them early and the last ones slowly.
+        memory: share of the running mean that a step leaves as it is.
+        balance: divide the gates' gradient by its norm in each block, so that layers are compared
+            fairly.
+        shed: cut heads that have left out of the model while it trains. It changes only the time
+            and memory of the rest of the training, and what attention dropout draws.
+    """
+
+    countdown: Countdown = FALLING
+    memory: float = 0.98
+    balance: bool = True
+    shed: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.memory < 1:
+            raise SettingError("memory", self.memory, "a share; give one from 0 to below 1")
+        for name, at in (("countdown", self.countdown.end), ("commit_at", self.commit_at)):
+            if at == 0:
+                raise HeadcountError(
+                    "attrition has felt no head before the first step, so none can leave there; "
+                    f"give a {name} that ends later"
+                )
 
 
 class Attrition(Pruner):
@@ -26,47 +59,16 @@ class Attrition(Pruner):
 
     Args:
         keep: K.
-        countdown: when they go.
-        memory: share of the running mean that a step leaves as it is.
-        balance: divide the gates' gradient by its norm in each block, so that layers are compared
-            fairly.
-        shed: let a `PruningTrainer` cut heads that have left out of the model while it trains. It
-            changes nothing but the time and the memory that the rest of the training takes, and
-            what attention dropout draws.
-        **scope: see `Pruner`.
+        settings: see `AttritionSettings`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "attrition"
+    settings_class: ClassVar[type[PrunerSettings]] = AttritionSettings
+    settings: AttritionSettings
     felt: Tensor
     left_at: Tensor
     portion: Tensor
-
-    def __init__(
-        self,
-        keep: int | float,
-        *,
-        countdown: Countdown = FALLING,
-        memory: float = 0.98,
-        balance: bool = True,
-        shed: bool = True,
-        **scope: Any,
-    ) -> None:
-        if not 0 <= memory < 1:
-            raise HeadcountError(
-                f"memory is {memory}, expected a share; give one from 0 to below 1"
-            )
-        if not countdown.end:
-            raise HeadcountError(
-                "attrition has felt no head before the first step, so none can leave there; give a "
-                "countdown that ends later"
-            )
-        super().__init__(keep, **scope)
-        if self.commit_at == 0:
-            raise HeadcountError(
-                "attrition has felt no head before the first step, so it cannot choose there; give "
-                "a commit_at above 0"
-            )
-        self.countdown, self.memory, self.balance, self.shed = countdown, memory, balance, shed
 
     def prepare(self, number: int) -> None:
         """All heads are there, and none was felt yet."""
@@ -84,9 +86,9 @@ class Attrition(Pruner):
         if not choosing:
             raise HeadcountError(
                 f"attrition has felt no head before the first step, but commit_at, "
-                f"{self.commit_at:g} of {total_steps} steps, is there; give a later one"
+                f"{self.settings.commit_at} of {total_steps} steps, is there; give a later one"
             )
-        count = self.countdown.count(step, choosing, len(self.places), self.count)
+        count = self.settings.countdown.count(step, choosing, len(self.places), self.count)
         here = self.here()
         if int(here.sum()) > count:
             heads = self.bound()
@@ -124,10 +126,12 @@ class Attrition(Pruner):
         sizes = gradient.detach().abs() * here
         if not sizes.isfinite().all():
             return  # an overflow of mixed precision, whose step is not taken either
-        if self.balance:
+        if self.settings.balance:
             sizes = sizes / self._by_block(sizes).clamp(min=1e-300) * self.portion
         # What was felt of heads that left stays as it was, whether they are cut yet or not.
-        self.felt.copy_(torch.where(here, self.felt.lerp(sizes, 1 - self.memory), self.felt))
+        self.felt.copy_(
+            torch.where(here, self.felt.lerp(sizes, 1 - self.settings.memory), self.felt)
+        )
 
     def importance(self) -> Tensor:
         """What was felt of each head; those that left come after all others, the first last."""
@@ -136,7 +140,7 @@ class Attrition(Pruner):
     def lasting(self, step: int, total_steps: int) -> HeadMask | None:
         """The heads that have not left."""
         final = super().lasting(step, total_steps)
-        if final is not None or not self.shed:
+        if final is not None or not self.settings.shed:
             return final
         heads, here = self.bound(), self.here().tolist()
         left = {place for place, stays in zip(self.places, here, strict=True) if not stays}
@@ -146,4 +150,8 @@ class Attrition(Pruner):
     @property
     def cuts_while_training(self) -> bool:
         """Whether heads are cut before the training ends."""
-        return self.shed or super().cuts_while_training
+        return self.settings.shed or super().cuts_while_training
+
+    def signature(self) -> list[str]:
+        """When heads leave."""
+        return [*super().signature(), f"countdown:{self.settings.countdown}"]

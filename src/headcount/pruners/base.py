@@ -1,23 +1,38 @@
-"""What every pruner is: it makes gates while training, and a mask of exactly K at the end."""
+"""What every pruner is: it makes gates while training, and a mask of exactly K at the end.
+
+A new pruner is one file: a frozen dataclass of settings, and a class that overrides what it needs
+of `Pruner`. The rest of the house asks a pruner these things, and never which class it is.
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from headcount.errors import HeadcountError
+from headcount.batch import Batch
+from headcount.errors import HeadcountError, SettingError
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Keep, Scope, choose, normalised_by_block
 from headcount.pruners.gated import Gated
+from headcount.pruners.settings import PrunerSettings, find_preset
+
+if TYPE_CHECKING:
+    from headcount.pruners.scored import ScoringData
+
+# What a pruner works on: a model that it trains; a fine-tuned model, of which it trains only the
+# gates; or a fine-tuned model that it leaves as it is.
+Needs = Literal["training", "gate training", "scoring"]
+Clip = float | Literal["with-model"] | None
 
 
 class Pruner(nn.Module):
@@ -36,62 +51,80 @@ class Pruner(nn.Module):
     Args:
         keep: K, a count, or a fraction below 1, of the heads in the scope; for DSP also several;
             None for pruners that find their own, and to rank all heads down to the last.
-        kinds: decide about heads of these kinds only (`encoder`, `decoder`, `cross`).
-        layers: decide about heads of these layers only.
-        min_per_block: leave at least so many heads in each block.
-        freeze: patterns of parameter names (`model.decoder.*`) that do not train as long as the
-            pruner is attached; Voita et al. freeze the decoder while pruning the encoder.
-        commit_at: a share of the training after which the choice is final: a `PruningTrainer` then
-            cuts the other heads out, and trains the small model on. None chooses to the end.
+        settings: an instance of `settings_class`, or the name of a preset; None for the defaults.
         seed: of the noise and of random starts; the same seed gives the same run.
+        **given: single settings, in place of those in `settings`.
     """
 
     name: ClassVar[str]
+    settings_class: ClassVar[type[PrunerSettings]] = PrunerSettings
+    withheld: ClassVar[tuple[str, ...]] = ()  # settings that mean nothing to this one
+    needs: ClassVar[Needs] = "training"
     takes_many: ClassVar[bool] = False  # several K at once
+    finds_count: ClassVar[bool] = False  # works without a keep
+    keeps_all: ClassVar[bool] = False  # what the others are measured against
+    learns_choice: ClassVar[bool] = True  # its selection during training says something
     # What is left of a model learns from the model as it was, if a `distillation` is asked for.
     teaches_itself: ClassVar[bool] = False
+
+    settings: PrunerSettings
 
     def __init__(
         self,
         keep: Keep | None,
+        settings: PrunerSettings | str | None = None,
         *,
-        kinds: Sequence[str] | None = None,
-        layers: Sequence[int] | None = None,
-        min_per_block: int = 0,
-        freeze: Sequence[str] = (),
-        commit_at: float | None = None,
         seed: int = 0,
+        **given: Any,
     ) -> None:
         super().__init__()
-        if commit_at is not None and not 0 <= commit_at < 1:
-            raise HeadcountError(
-                f"commit_at is {commit_at}, expected a share of the training; give one from 0 to "
-                "below 1"
-            )
-        if (
-            isinstance(min_per_block, bool)
-            or min_per_block != int(min_per_block)
-            or min_per_block < 0
-        ):
-            raise HeadcountError(
-                f"min_per_block is {min_per_block!r}, expected a whole number of heads; give one "
-                "from 0"
-            )
+        self.settings = self._settings(settings, given)
         if isinstance(keep, Collection) and not self.takes_many:
             raise HeadcountError(
                 f"{self.name} chooses for one K, got {keep}; give one number, or use JointDSP or "
                 "PipelinedDSP, which learn for several at once"
             )
         self.keep: Keep | None = tuple(keep) if isinstance(keep, Collection) else keep
-        self.freeze, self.seed, self.commit_at = tuple(freeze), seed, commit_at
+        self.seed = seed
         self.present: HeadMask | None = None  # heads that were not cut while training; None for all
         self.committed: HeadMask | None = None  # the choice, once it is final
-        self.scope = Scope(
-            None if kinds is None else tuple(kinds),
-            None if layers is None else tuple(layers),
-            int(min_per_block),
-        )
+        self.scope = Scope(self.settings.kinds, self.settings.layers, self.settings.min_per_block)
         self.heads: HeadMap | None = None
+
+    @classmethod
+    def _settings(
+        cls, settings: PrunerSettings | str | None, given: Mapping[str, Any]
+    ) -> PrunerSettings:
+        if isinstance(settings, str):
+            try:
+                settings = find_preset(cls.settings_class, settings)
+            except SettingError as error:
+                raise error.of(cls.name) from None
+        if settings is not None and not isinstance(settings, PrunerSettings):
+            raise HeadcountError(
+                f"settings of {cls.name} are {settings!r}, expected {cls.settings_class.__name__}; "
+                "give single settings by their names"
+            )
+        names = meaningful(cls)
+        for name in given:
+            if name not in names:
+                raise HeadcountError(
+                    f"{cls.name} has no setting {name}; it has {', '.join(sorted(names))}"
+                )
+        try:
+            return replace(cls.settings_class() if settings is None else settings, **given)
+        except SettingError as error:
+            raise error.of(cls.name) from None
+
+    @classmethod
+    def needs_keep(cls, settings: PrunerSettings) -> bool:
+        """Whether it must be told how many heads to keep."""
+        return not cls.finds_count
+
+    @classmethod
+    def is_post_hoc(cls) -> bool:
+        """Whether it needs a model that was fine-tuned before."""
+        return cls.needs != "training"
 
     def bind(self, heads: HeadMap) -> None:
         """Get to know the heads to choose from; called when the pruner is attached."""
@@ -121,7 +154,7 @@ class Pruner(nn.Module):
         """How many training examples it asks to see before the first step; see `look`."""
         return 0
 
-    def look(self, model: nn.Module, batches: Iterable[Mapping[str, Any]]) -> None:
+    def look(self, model: nn.Module, batches: Iterable[Batch]) -> None:
         """Learn from the model as it is before the first step, without gates.
 
         Args:
@@ -139,24 +172,119 @@ class Pruner(nn.Module):
             step: optimizer steps done.
             total_steps: of the whole training.
         """
-        if self.commit_at is None or step < self.commit_at * total_steps:
+        commit_at = self.settings.commit_at
+        if commit_at is None or step < commit_at * total_steps:
             return None
         return self.mask() if len(self.counts) == 1 else self.mask(self.counts[0])
 
     def choosing_steps(self, total_steps: int) -> int:
         """Steps in which the choice is made; a cooldown or countdown is a share of them."""
-        return total_steps if self.commit_at is None else round(self.commit_at * total_steps)
+        commit_at = self.settings.commit_at
+        return total_steps if commit_at is None else round(commit_at * total_steps)
 
     @property
     def cuts_while_training(self) -> bool:
         """Whether heads may be cut before the training ends."""
-        return self.commit_at is not None
+        return self.settings.commit_at is not None
 
     def commit(self, heads: HeadMask) -> None:
         """Learn that all heads but these are cut; if that leaves no choice, it is final."""
         self.present = heads
         if len(self.counts) == 1 and heads == self.mask():
             self.committed = heads
+
+    def score(self, model: nn.Module, data: ScoringData) -> None:
+        """Rank the heads of a fine-tuned model, which is not changed.
+
+        Args:
+            model: the fine-tuned model.
+            data: gives batches, or the metric, as the pruner asks for them.
+        """
+        self.bind(find_heads(model))
+
+    @property
+    def ranks_once(self) -> bool:
+        """Whether one ranking, down to the last head, serves every K."""
+        return False
+
+    @property
+    def operating_sample(self) -> int:
+        """How many training examples an operation looks at; 0 for pruners that never operate."""
+        return 0
+
+    def is_due(self, step: int, total_steps: int) -> bool:
+        """Whether the time of an operation on the model has come that was not done."""
+        return False
+
+    @property
+    def has_operated(self) -> bool:
+        """Whether an operation was done."""
+        return False
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the optimizer and its learning rate are to start again now."""
+        return False
+
+    @property
+    def late_rate(self) -> float | None:
+        """The model's learning rate in the last of the `parts`; None for the same as before."""
+        return None
+
+    def parts(self, total_steps: int) -> list[int]:
+        """The first step of each part of the training, and the number of all steps.
+
+        The learning rate runs through its schedule once in each part.
+        """
+        return [0, total_steps]
+
+    def operate(
+        self,
+        model: nn.Module,
+        batches: Sequence[Batch],
+        step: int,
+        total_steps: int,
+        agree: Callable[[HeadMask], HeadMask] | None = None,
+    ) -> HeadMask:
+        """Choose the heads that stay, in the middle of a training; see `Handover`."""
+        raise NotImplementedError(f"{self.name} never operates, so no operation is ever due")
+
+    @property
+    def clip(self) -> Clip:
+        """Longest gradient of the pruner's own parameters; `with-model` clips both together."""
+        return 1.0
+
+    @property
+    def decays(self) -> bool:
+        """Whether the pruner's learning rate follows the trainer's schedule."""
+        return True
+
+    @property
+    def temperature(self) -> float | None:
+        """Of this step's gates; None for pruners without one."""
+        return None
+
+    def readings(self) -> dict[str, float]:
+        """What the training logs tell about the pruner, besides its temperature."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps besides parameters and buffers; plain JSON."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+
+    def signature(self) -> list[str]:
+        """What was decided by settings, for the signature of a result."""
+        parts = []
+        if len(self.counts) > 1:
+            parts.append(f"trained:{'+'.join(map(str, self.counts))}")
+        return [*parts, *self._commit_signature()]
+
+    def _commit_signature(self) -> list[str]:
+        commit_at = self.settings.commit_at
+        return [] if commit_at is None else [f"commit:{commit_at:g}"]
 
     def gates(self) -> Tensor:
         """The gates of a training step for the heads in the scope, differentiable."""
@@ -225,7 +353,7 @@ class Pruner(nn.Module):
     def attached(self, model: nn.Module) -> Iterator[Gated]:
         """Put the gates in place, and freeze what is to be frozen, as long as the block lasts."""
         self.bind(find_heads(model))
-        with frozen(model, self.freeze), Gated(model, self) as gated:
+        with frozen(model, self.settings.freeze), Gated(model, self) as gated:
             yield gated
 
 
@@ -252,3 +380,8 @@ def frozen(model: nn.Module, patterns: Sequence[str]) -> Iterator[None]:
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a parameter's name is one that is to be frozen."""
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
+def meaningful(pruner: type[Pruner]) -> set[str]:
+    """The names of the settings that a pruner's class takes in Python."""
+    return {field.name for field in fields(pruner.settings_class)} - {*pruner.withheld}

@@ -1,4 +1,4 @@
-"""Exactly K heads from a ranking: the one place where a mask is decided."""
+"""Choose exactly K heads from a ranking: every pruner's mask is decided here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.mask import HeadMask, count_to_keep
 
-# K, a count or a fraction below 1; or several, for pruners that learn for all of them at once.
+# K: a count, or a fraction below 1. Some pruners learn for several at once.
 Keep = int | float | Collection[int | float]
 
 
@@ -24,7 +24,7 @@ class Scope:
     Attributes:
         kinds: `encoder`, `decoder`, `cross`; None for all.
         layers: numbers of the layers; None for all.
-        min_per_block: heads that every block in the scope keeps at least.
+        min_per_block: how many heads every block in the scope keeps at least.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -47,7 +47,7 @@ class Scope:
         return found
 
     def positions(self, heads: HeadMap) -> list[int]:
-        """Places of the scope's heads in the order of the heads that are there now."""
+        """Indices of the scope's heads among the heads that are there now."""
         inside = {block.name for block in self.blocks(heads)}
         places: list[int] = []
         start = 0
@@ -69,12 +69,12 @@ class Scope:
         return count
 
     def least(self, heads: HeadMap) -> int:
-        """As few heads as can be kept: those that every block keeps, or one."""
+        """The smallest possible K: what all blocks keep at least, or 1."""
         blocks = self.blocks(heads)
         return max(sum(min(self.min_per_block, block.num_heads) for block in blocks), 1)
 
     def counts(self, heads: HeadMap, keep: Keep) -> tuple[int, ...]:
-        """Every K as a number of heads of the scope, once each, the largest first."""
+        """Every K as a number of heads of the scope, without repeats, the largest first."""
         if not isinstance(keep, Collection):
             return (self.count(heads, keep),)
         counts = sorted({self.count(heads, one) for one in keep}, reverse=True)
@@ -89,13 +89,8 @@ class Scope:
 def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadMask:
     """The mask of exactly `keep` heads of the scope with the highest importance.
 
-    Ties go to the earlier head. Heads outside the scope are kept besides.
-
-    Args:
-        heads: the model's heads.
-        scope: which of them to decide about.
-        importance: one number per head that is there now; those outside the scope are not read.
-        keep: K.
+    Ties go to the earlier head. Heads outside the scope are also kept. `importance` has one number
+    per head that is there now; those outside the scope are not read.
     """
     scores = [float(score) for score in importance.detach().to(torch.float64).flatten()]
     if len(scores) != len(heads) or any(math.isnan(score) for score in scores):
@@ -112,7 +107,7 @@ def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadM
 
 
 def _guaranteed(heads: HeadMap, scope: Scope, ranked: Sequence[int]) -> list[int]:
-    """The best heads of each block, as many as every block keeps at least."""
+    """The best heads of each block, `min_per_block` of them."""
     if not scope.min_per_block:
         return []
     owner = [block.name for block in heads.blocks for _ in block.heads]
@@ -126,7 +121,7 @@ def _guaranteed(heads: HeadMap, scope: Scope, ranked: Sequence[int]) -> list[int
 
 
 def normalised_by_block(values: Tensor, blocks: Sequence[AttentionBlock]) -> Tensor:
-    """Divide the values of each block's heads by their ℓ2 norm, so that layers compare fairly."""
+    """Divide the values of each block's heads by their ℓ2 norm, so that layers can be compared."""
     start, parts = 0, []
     for block in blocks:
         part = values[start : start + block.num_heads]
@@ -136,10 +131,10 @@ def normalised_by_block(values: Tensor, blocks: Sequence[AttentionBlock]) -> Ten
 
 
 def standardised(values: Tensor, scale: float) -> Tensor:
-    """Bring values to mean 0 and the standard deviation `scale`.
+    """Scale values to mean 0 and the standard deviation `scale`.
 
-    Noise then weighs as much as intended however far an optimizer has moved the values, in a short
-    training as in a long one. The deviation is a unit, not something to be learned.
+    Noise then has the intended weight, however far an optimizer has moved the values, in short and
+    in long trainings. No gradient flows through the deviation.
     """
     centred = values - values.mean()
     deviation = centred.detach().square().sum().div(max(len(values) - 1, 1)).sqrt()

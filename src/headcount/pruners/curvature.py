@@ -1,8 +1,8 @@
-"""How much the loss minds a change of what the heads of a block give.
+"""How much the loss rises when the outputs of a block's heads change.
 
-The second-order view of Optimal Brain Surgeon (Hassibi and Stork 1993), with the curvature of an
-output projection as a product of two small matrices (Martens and Grosse 2015): the second moment
-of what goes in, and that of the loss's gradient where it comes out.
+This is the second-order view of Optimal Brain Surgeon (Hassibi and Stork 1993). The curvature of an
+output projection is a product of two small matrices (Martens and Grosse 2015): the second moment of
+its inputs, and that of the loss's gradient at its outputs.
 """
 
 from __future__ import annotations
@@ -14,19 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headcount.batch import Batch, batch_size, evaluating, loss_of
 from headcount.errors import HeadcountError
-from headcount.eval_mode import evaluating
 from headcount.pruners.base import frozen
-from headcount.pruners.michel import Batch, batch_size, loss_of
 from headcount.surgery.outputs import Output, tokens_among
 
 
 class Curvature:
-    """Of the loss, around the output projection of one block; sums are kept in float64.
-
-    Args:
-        output: the projection.
-    """
+    """The curvature of the loss around one output projection, from sums in float64."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
@@ -34,7 +29,7 @@ class Curvature:
         self._inputs = self._gradients = torch.zeros((), dtype=torch.float64)
 
     def add(self, values: Tensor, gradients: Tensor) -> None:
-        """Take in a batch: what went in and the gradient where it came out, a row per place."""
+        """Add a batch: inputs, and gradients at the outputs, a row per position."""
         values, gradients = values.cpu().double(), gradients.cpu().double()
         if self.output.has_bias:
             values = torch.cat([values, values.new_ones(len(values), 1)], 1)
@@ -44,27 +39,27 @@ class Curvature:
 
     @property
     def inputs(self) -> Tensor:
-        """The mean over places of x xᵀ, with a 1 at the end of x if there is a bias."""
+        """The mean over positions of x xᵀ, with a 1 at the end of x if there is a bias."""
         return self._inputs / self.places
 
     @property
     def gradients(self) -> Tensor:
-        """The mean over examples of the sum over places of g gᵀ."""
+        """The mean over examples of the sum over positions of g gᵀ."""
         return self._gradients / self.examples
 
-    def rises(self, head_size: int, ridge: float) -> Tensor:
-        """By how much the loss of an example rises with each head that the block loses in turn.
+    def removal_costs(self, head_size: int, ridge: float) -> Tensor:
+        """By how much the loss of an example rises with each head, as the block loses them in turn.
 
-        The head that costs least goes first, and the weights of those that stay are changed such
-        that they make up for it as well as they can. A head is never given less than one that went
-        before it, so that the best K of all blocks are those that such a course leaves.
+        The head that costs least goes first, and the weights of the others change to make up for it
+        as well as they can. A head never costs less than one that went before it. So the K heads
+        with the highest costs in all blocks are those that are left after such a removal.
 
         Args:
-            head_size: inputs of one head.
-            ridge: what the weights' changes cost, in units of the mean square of the values.
+            head_size: how many inputs belong to one head.
+            ridge: the penalty on changing weights, in units of the mean square of the values.
         """
         number = len(self.output.kept) // head_size
-        if not self.places:  # never called: of no use
+        if not self.places:  # the batches never reach this block
             return torch.zeros(number, dtype=torch.float64)
         weight = self.output.weight().cpu().double()
         inputs, gradients = self.inputs, self.gradients
@@ -81,7 +76,7 @@ class Curvature:
                 for start in range(0, len(here) * head_size, head_size)
             ]
             place = min(range(len(here)), key=costs.__getitem__)
-            # A little more, since equal scores would be ranked by the heads' numbers.
+            # Slightly more, because equal scores would be ranked by the heads' numbers.
             highest = max(highest * (1 + 1e-9), costs[place])
             found[here.pop(place)] = highest
             weight, inverse = _without(
@@ -96,7 +91,7 @@ def _cost(weight: Tensor, inverse: Tensor, gradients: Tensor, head: slice) -> fl
 
 
 def _without(weight: Tensor, inverse: Tensor, head: slice) -> tuple[Tensor, Tensor]:
-    """Weights that make up for a head, and the inverse of what goes in without it."""
+    """Weights that make up for a head, and the inverse of the inputs' matrix without it."""
     rows = inverse[head]
     solved = torch.linalg.solve(inverse[head, head], rows)
     stays = torch.ones(len(inverse), dtype=torch.bool)
@@ -108,12 +103,9 @@ def _without(weight: Tensor, inverse: Tensor, head: slice) -> tuple[Tensor, Tens
 def curvatures(
     model: nn.Module, outputs: Sequence[Output], batches: Iterable[Batch]
 ) -> list[Curvature]:
-    """The curvature around each of these projections, on average over the batches.
+    """The curvature around each of these projections, averaged over batches with labels.
 
-    Args:
-        model: gives a `loss` that is a mean over the batch; its parameters get no gradients.
-        outputs: the projections.
-        batches: what the model takes, labels included.
+    The model's loss must be a mean over the batch. Its parameters get no gradients.
     """
     found = [Curvature(output) for output in outputs]
     with evaluating(model), frozen(model, ["*"]):
@@ -141,7 +133,7 @@ Heard = list[tuple[Curvature, Tensor, Tensor]]
 
 @contextmanager
 def _heard(found: Sequence[Curvature]) -> Iterator[Heard]:
-    """What goes into each projection, and a leaf of zeros that is added to what comes out."""
+    """The input of each call of a projection, and a leaf of zeros that is added to its output."""
     heard: Heard = []
 
     def hook(curvature: Curvature) -> Any:

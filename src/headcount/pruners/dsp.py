@@ -7,110 +7,25 @@ the head weights w are learned.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from headcount.errors import HeadcountError
+from headcount.batch import Batch
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner
+from headcount.pruners.base import Clip, Needs, Pruner
 from headcount.pruners.choice import Keep, standardised
-from headcount.pruners.michel import Batch, importance
+from headcount.pruners.dsp_settings import DSPSettings, PipelinedDSPSettings, shallow
+from headcount.pruners.michel import importance
 from headcount.pruners.poisson import drawn_subset, inclusion
-from headcount.pruners.schedule import Annealing, Countdown
+from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.top_k import drawn_count, gumbel_noise, hard_top_k, soft_top_k
 
-Relaxation = Literal["gumbel", "poisson"]
-First = Literal["random", "michel"]
 RISK = 0.01  # of shedding a head that the noise would have selected once more, all heads together
-WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
 LOOKED_AT = 512  # training examples, for w to start from Michel's scores
 LEAST = 1e-6  # of the largest score: what a head starts from that the loss does not feel at all
-
-
-@dataclass(frozen=True)
-class DSPSettings:
-    """How w is started, learned and annealed.
-
-    The defaults are made for trainings of any length: the papers' settings move w so fast that in
-    a short training the choice is made by drift before the temperature has fallen.
-
-    Attributes:
-        annealing: the course of the temperature; with `commit_at`, within the time until then.
-        learning_rate: of w, in an optimizer of Adam's kind.
-        spread: w starts uniformly between minus and plus this.
-        first: what w starts from: `random`, or `michel`, the log of the scores that `Michel` gives
-            the model as it is, which is worth something where it is fine-tuned already.
-        scale: standard deviation of the logits at the start and at the end of the cooldown,
-            whatever w has grown to; the noise's is 1.28. None leaves w as it is (the paper).
-        balance: divide the gates' gradient by its norm in each block, so that layers are compared
-            fairly. False leaves it as it is (the paper).
-        clamp: cut gates above 1 to 1. The relaxed gates of the paper may exceed 1.
-        decay: w's learning rate follows the trainer's schedule; False keeps it constant.
-        clip: largest norm of w's gradient, clipped apart from the model's by the trainer; None
-            leaves it as it is. `with-model` clips both together at the trainer's `max_grad_norm`,
-            so that a large gradient of w shrinks that step of the model too (the paper's BERT).
-        shed: let a `PruningTrainer` cut heads that cannot come back, once the cooldown is over;
-            see `JointDSP.lasting`.
-        relaxation: what the soft gates are: `gumbel`, the paper's soft top-K of noisy logits, or
-            `poisson`, the probabilities of being among the K (see `pruners.poisson`).
-        hard: multiply by a set of K heads that is drawn in each step, with the soft gates' gradient
-            behind it, so that training sees what evaluation will.
-        countdown: begin with all heads and fall to K; None has K from the start (the paper).
-    """
-
-    annealing: Annealing = WARM_TO_COLD
-    learning_rate: float = 0.05
-    spread: float = 0.05
-    scale: tuple[float, float] | None = (1.0, 10.0)
-    balance: bool = True
-    clamp: bool = False
-    decay: bool = True
-    clip: float | Literal["with-model"] | None = 1.0
-    shed: bool = False
-    relaxation: Relaxation = "gumbel"
-    hard: bool = False
-    countdown: Countdown | None = None
-    first: First = "random"
-
-    def __post_init__(self) -> None:
-        for what, said, able in (
-            ("relaxation", self.relaxation, get_args(Relaxation)),
-            ("first", self.first, get_args(First)),
-        ):
-            if said not in able:
-                raise HeadcountError(f"there is no {what} {said!r}; choose {' or '.join(able)}")
-        if not isinstance(self.annealing, Annealing):
-            raise HeadcountError(
-                f"annealing is {self.annealing!r}, expected an Annealing; give one, its cooldown "
-                "None to stay at its start"
-            )
-        if self.scale is not None and not (
-            isinstance(self.scale, tuple) and len(self.scale) == 2 and min(self.scale) > 0
-        ):
-            raise HeadcountError(
-                f"scale is {self.scale!r}, expected two numbers above 0, the first and the last; "
-                "give them, or none to leave w as it is"
-            )
-        if isinstance(self.clip, str) and self.clip != "with-model":
-            raise HeadcountError(
-                f"clip is {self.clip!r}, expected a number, with-model or none; give one of them"
-            )
-
-
-# The papers' settings, which were tuned for about 37,000 and 66,000 steps (Table 2 and the code).
-PRESETS = {
-    "default": DSPSettings(),
-    "paper-bert": DSPSettings(
-        Annealing(1000.0, 1e-8, 25_000), 0.5, 0.5, scale=None, balance=False, clip="with-model"
-    ),
-    "paper-encdec": DSPSettings(
-        Annealing(0.1, 1e-8, 15_000), 0.2, 0.522, scale=None, balance=False, decay=False, clip=None
-    ),
-}
 
 
 class JointDSP(Pruner):
@@ -123,21 +38,20 @@ class JointDSP(Pruner):
         keep: K, or several.
         settings: how w is learned, or the name of a preset: `default`, `paper-bert`,
             `paper-encdec`.
-        **scope: see `Pruner`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "joint-dsp"
+    settings_class: ClassVar[type[PrunerSettings]] = DSPSettings
     takes_many: ClassVar[bool] = True
+    settings: DSPSettings
     w: nn.Parameter
 
-    def __init__(self, keep: Keep, settings: DSPSettings | str = "default", **scope: Any) -> None:
-        super().__init__(keep, **scope)
-        if isinstance(settings, str) and settings not in PRESETS:
-            raise HeadcountError(
-                f"there is no preset {settings!r}; choose one of {', '.join(PRESETS)}"
-            )
-        self.settings = PRESETS[settings] if isinstance(settings, str) else settings
-        self.temperature = self.settings.annealing.start
+    def __init__(
+        self, keep: Keep, settings: PrunerSettings | str | None = None, **given: Any
+    ) -> None:
+        super().__init__(keep, settings, **given)
+        self._temperature = self.settings.annealing.start
         self.progress = 0.0
         self.noise: Tensor | None = None
         self.step = 0
@@ -170,7 +84,7 @@ class JointDSP(Pruner):
         """Set the temperature, and draw this step's noise and K."""
         annealing = self.settings.annealing
         choosing = self.choosing_steps(total_steps)
-        self.temperature = annealing.temperature(step, choosing)
+        self._temperature = annealing.temperature(step, choosing)
         self.progress = annealing.progress(step, choosing)
         self.noise, self.step = gumbel_noise(len(self.w), self.seed, step), step
         self.step_count = drawn_count(self.counts, self.seed, step)
@@ -202,7 +116,7 @@ class JointDSP(Pruner):
 
     def _chosen(self, logits: Tensor, noise: Tensor | None) -> Tensor:
         """Gates of heads with these logits."""
-        count, temperature = self.step_count, self.temperature
+        count, temperature = self.step_count, self._temperature
         if self.settings.relaxation == "poisson":
             soft = inclusion(logits, count, temperature)
             if not self.settings.hard:
@@ -276,16 +190,52 @@ class JointDSP(Pruner):
         """W with its own learning rate and no weight decay."""
         return [{"params": [self.w], "lr": self.settings.learning_rate, "weight_decay": 0.0}]
 
+    @property
+    def temperature(self) -> float:
+        """Of this step's gates."""
+        return self._temperature
+
+    @property
+    def clip(self) -> Clip:
+        """Longest gradient of w."""
+        return self.settings.clip
+
+    @property
+    def decays(self) -> bool:
+        """Whether w's learning rate follows the trainer's schedule."""
+        return self.settings.decay
+
+    def signature(self) -> list[str]:
+        """What differs from the paper's gates, and the temperatures."""
+        settings = self.settings
+        parts = [word for word in ("shed", "hard") if getattr(settings, word)]
+        for name, usual in (("relaxation", "gumbel"), ("first", "random")):
+            if getattr(settings, name) != usual:
+                parts.append(f"{name}:{getattr(settings, name)}")
+        if settings.countdown is not None:
+            parts.append(f"countdown:{settings.countdown}")
+        tau = f"tau:{settings.annealing.start:g}>{settings.annealing.end:g}"
+        return [*super().signature(), *parts, tau]
+
 
 class PipelinedDSP(JointDSP):
-    """Choose K heads of a model that is already fine-tuned; all of it but w is frozen."""
+    """Choose K heads of a model that is already fine-tuned; all of it but w is frozen.
+
+    Args:
+        keep: K, or several.
+        settings: `DSPSettings` or `PipelinedDSPSettings`, or the name of a preset.
+        **given: see `Pruner`.
+    """
 
     name: ClassVar[str] = "pipelined-dsp"
+    settings_class: ClassVar[type[PrunerSettings]] = PipelinedDSPSettings
+    needs: ClassVar[Needs] = "gate training"
+    withheld: ClassVar[tuple[str, ...]] = ("freeze",)
+    settings: PipelinedDSPSettings
 
-    def __init__(self, keep: Keep, settings: DSPSettings | str = "default", **scope: Any) -> None:
-        super().__init__(keep, settings, freeze=("*",), **scope)
-        if self.cuts_while_training:
-            raise HeadcountError(
-                "pipelined DSP trains nothing but its choice, so that there is nothing to train "
-                "on once heads are cut; leave out commit_at and shed"
-            )
+    def __init__(
+        self, keep: Keep, settings: PrunerSettings | str | None = None, **given: Any
+    ) -> None:
+        if isinstance(settings, DSPSettings) and not isinstance(settings, PipelinedDSPSettings):
+            settings = PipelinedDSPSettings(**{**shallow(settings), "freeze": ("*",)})
+        super().__init__(keep, settings, **given)

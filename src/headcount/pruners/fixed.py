@@ -1,7 +1,8 @@
-"""Choices that learn nothing: at random, by a layout given beforehand, or no pruning at all."""
+"""Choices that learn nothing: at random, given before the training, and all heads."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,14 +11,20 @@ from torch import Tensor
 
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
-from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner
+from headcount.heads.mask import MASK_FILE, HeadMask
+from headcount.pruners.base import Needs, Pruner
+from headcount.pruners.choice import Keep
+from headcount.pruners.settings import PostHocSettings, PrunerSettings
 
 
 class Random(Pruner):
     """Keep K heads drawn at random, the same from the first step to the last."""
 
     name: ClassVar[str] = "random"
+    settings_class: ClassVar[type[PrunerSettings]] = PostHocSettings
+    needs: ClassVar[Needs] = "scoring"
+    withheld: ClassVar[tuple[str, ...]] = ("commit_at",)
+    learns_choice: ClassVar[bool] = False
 
     def prepare(self, number: int) -> None:
         """Draw the ranking."""
@@ -29,42 +36,64 @@ class Random(Pruner):
         return self.ranking
 
 
+@dataclass(frozen=True)
+class FixedSettings(PrunerSettings):
+    """Which layout is kept from the first step on.
+
+    Attributes:
+        like: a mask, its file, or the folder of a pruned model whose layout is followed (Voita et
+            al., Table 2: "from scratch"). None spreads K evenly over the blocks.
+        commit_at: a choice that never changes is final before the training begins.
+    """
+
+    like: HeadMask | str | Path | None = None
+    commit_at: float | None = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.like, str | Path):
+            place = Path(self.like)
+            file = place / MASK_FILE if place.is_dir() else place
+            object.__setattr__(self, "like", HeadMask.load(file))
+        if self.like is not None and self.min_per_block:
+            raise HeadcountError(
+                "the layout to follow says how many heads a block keeps; leave out min_per_block"
+            )
+
+
 class Fixed(Pruner):
     """Keep the same heads from the first step to the last, chosen before the model has learned.
 
     What a learned choice must beat: the model has all of the training to get used to its heads.
-    With `like`, a fresh model gets the layout that another one was pruned to (Voita et al.,
-    Table 2: "from scratch").
 
     Args:
         keep: K, spread over the blocks as evenly as can be, which heads of a block at random. With
             `like` it may be left out, or must be what that keeps.
-        like: a mask, its file, or the folder of a pruned model.
-        **scope: see `Pruner`.
+        settings: see `FixedSettings`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "fixed"
+    settings_class: ClassVar[type[PrunerSettings]] = FixedSettings
+    finds_count: ClassVar[bool] = True
+    learns_choice: ClassVar[bool] = False
+    settings: FixedSettings
 
     def __init__(
         self,
-        keep: int | float | None = None,
-        *,
-        like: HeadMask | str | Path | None = None,
-        **scope: Any,
+        keep: Keep | None = None,
+        settings: PrunerSettings | str | None = None,
+        **given: Any,
     ) -> None:
-        if keep is None and like is None:
+        super().__init__(keep, settings, **given)
+        self.told = keep is not None
+        like = self.settings.like
+        self.like = like if isinstance(like, HeadMask) else None
+        if not self.told and self.like is None:
             raise HeadcountError(
                 "a fixed layout is not said; give keep, a number of heads, or like, the mask of a "
                 "pruned model"
             )
-        # A choice that never changes is final before the training begins.
-        super().__init__(keep, **{"commit_at": 0.0, **scope})
-        if like is not None and self.scope.min_per_block:
-            raise HeadcountError(
-                "the layout to follow says how many heads a block keeps; leave out min_per_block"
-            )
-        self.told = keep is not None
-        self.like = like if isinstance(like, HeadMask | None) else _mask_of(Path(like))
 
     def bind(self, heads: HeadMap) -> None:
         """Get to know the heads; a mask of another model is refused."""
@@ -97,18 +126,20 @@ class Fixed(Pruner):
         """The ranking of the layout."""
         return self.ranking
 
-
-def _mask_of(path: Path) -> HeadMask:
-    return HeadMask.load(path / "mask.json" if path.is_dir() else path)
+    def _commit_signature(self) -> list[str]:
+        return ["layout:even" if self.like is None else "layout:given"]
 
 
 class Unpruned(Pruner):
     """Keep every head: what the others are measured against."""
 
     name: ClassVar[str] = "unpruned"
+    keeps_all: ClassVar[bool] = True
+    finds_count: ClassVar[bool] = True
+    learns_choice: ClassVar[bool] = False
 
-    def __init__(self, **scope: Any) -> None:
-        super().__init__(None, **scope)
+    def __init__(self, settings: PrunerSettings | str | None = None, **given: Any) -> None:
+        super().__init__(None, settings, **given)
 
     def prepare(self, number: int) -> None:
         """Keep them all."""

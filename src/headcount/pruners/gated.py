@@ -1,7 +1,11 @@
-"""A model with a pruner's gates in place.
+"""A model with a pruner's gates in place, which take no memory of their own.
 
-In training mode every forward pass is multiplied by the pruner's gates of this step; in evaluation
-mode by its mask, without noise.
+In training mode the heads are multiplied by the pruner's gates of this step, in evaluation mode by
+its mask, without noise.
+
+A plain gate would keep its input for its own gradient, and the output projection its input, the
+product, for that of its weights: two tensors where a model without gates keeps one. So the product
+is not kept, but computed again when the backward pass needs it.
 """
 
 from __future__ import annotations
@@ -21,24 +25,23 @@ from headcount.heads.find import find_heads
 if TYPE_CHECKING:
     from headcount.pruners.base import Pruner
 
-# Products with gates between 1e-20 and 1e-45 are denormal numbers, on which a CPU is up to fifty
-# times slower; a gate this small is a closed one.
+# A gate below this is closed. Products with gates between 1e-20 and 1e-45 are denormal numbers, on
+# which a CPU is up to fifty times slower.
 CLOSED = 1e-9
 
 
 class Gated:
-    """Holds the hooks; made by `pruner.attached(model)`."""
+    """Holds the hooks that multiply by the gates; made by `pruner.attached(model)`."""
 
     def __init__(self, model: nn.Module, pruner: Pruner) -> None:
         self.model, self.pruner = model, pruner
         self._hooks = ExitStack()
         self._values: Tensor | None = None
         self._values_train = False
-        # The trainer puts one leaf per step here, to gather its gradient over micro-batches.
-        self.training_values: Callable[[], Tensor] = lambda: self.spread(pruner.gates())
+        self._training_values: Callable[[], Tensor] = lambda: self.spread(pruner.gates())
 
     def __enter__(self) -> Gated:
-        here = find_heads(self.model)  # some may have been cut since the pruner got to know them
+        here = find_heads(self.model)  # some may have been cut since the pruner was bound
         place = {index: place for place, index in enumerate(self.pruner.bound().indices)}
         self._here = torch.tensor([place[index] for index in here.indices])
         start = 0
@@ -47,7 +50,7 @@ class Gated:
             if block.num_heads:
                 home = self.model.get_submodule(block.path)
                 projection = home.get_submodule(block.anatomy.output)
-                gate = LeanGate(GateHook(self._current, start, stop, block), self.model)
+                gate = MemorySavingGate(GateHook(self._current, start, stop, block), self.model)
                 for hook in gate.register(projection):
                     self._hooks.enter_context(hook)
             start = stop
@@ -60,32 +63,39 @@ class Gated:
     def _new_pass(self, module: nn.Module, args: Any) -> None:
         # A new graph for each forward pass, so that each can be followed by its backward pass.
         self._values = None
-        # Made here, not in the first block: gradient checkpointing runs a block twice, and wants
-        # the same done both times.
+        # Made here, not in the first block: gradient checkpointing runs a block twice, and expects
+        # it to do the same both times.
         self._current()
 
     def _current(self) -> Tensor:
-        # The mode is asked for every time: generation calls an encoder without the whole model.
+        # Check the mode every time: generation calls an encoder without the whole model.
         if self._values is None or self._values_train != self.model.training:
             self._values_train = self.model.training
             self._values = self._made()
         return self._values
 
-    # Exact sums in double precision and sets of heads are nothing to compile with the model.
+    # Not worth compiling with the model: exact sums in double precision, and sets of heads.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _made(self) -> Tensor:
         if self.model.training:
-            return self.training_values()
+            return self._training_values()
         return self.spread(self.pruner.mask_gates())
 
+    def take_values_from(self, source: Callable[[], Tensor]) -> None:
+        """Multiply by other values in training.
+
+        The trainer gives one leaf per step, to gather its gradient over micro-batches.
+        """
+        self._training_values = source
+
     def spread(self, gates: Tensor) -> Tensor:
-        """The gates of all heads that are there, as they are multiplied, from the scope's."""
+        """The gates of all heads that are there, ready to multiply, from those of the scope."""
         values = torch.ones(len(self.pruner.bound()), dtype=gates.dtype, device=gates.device)
         values = values.index_put((self._places(gates.device),), applied(gates))
         return values if len(self._here) == len(values) else values[self._here.to(gates.device)]
 
     def gather(self, gradient: Tensor) -> Tensor:
-        """The gradient of the scope's gates from that of all heads that are there; else 0."""
+        """The gradient of the scope's gates from that of all heads that are there; 0 if cut."""
         whole = gradient.new_zeros(len(self.pruner.bound()))
         whole[self._here.to(gradient.device)] = gradient
         return whole[self.pruner.places]
@@ -97,7 +107,7 @@ class Gated:
         """Set temperature and noise for a training step.
 
         Args:
-            step: optimizer steps so far. Micro-batches of one step share it, and so its noise.
+            step: optimizer steps done. Micro-batches of one step share it, and so its noise.
             total_steps: optimizer steps of the whole training.
         """
         self._values = None
@@ -113,15 +123,15 @@ class Gated:
 
 
 def applied(gates: Tensor) -> Tensor:
-    """Gates as they are multiplied: a closed one is exactly 0, and its gradient is kept."""
+    """Set closed gates to exactly 0, and keep their gradients."""
     return torch.where(gates.abs() < CLOSED, gates - gates.detach(), gates)
 
 
-class LeanGate:
-    """The hooks of one block's output projection in training.
+class MemorySavingGate:
+    """The hooks of one block's output projection: multiply by the gate, and save no product.
 
     Args:
-        gate: what multiplies.
+        gate: multiplies the heads.
         model: the whole model, which knows whether its activations are checkpointed.
     """
 
@@ -133,7 +143,7 @@ class LeanGate:
         """Put the gate before the projection."""
         return [
             projection.register_forward_pre_hook(self._before),
-            # Also after an exception: the memory of others is not to be packed.
+            # Also after an exception, or tensors that other modules save would be packed.
             projection.register_forward_hook(self._after, always_call=True),
         ]
 
@@ -149,7 +159,7 @@ class LeanGate:
                 same = saved.data_ptr() == place and saved.numel() == size
                 if same and saved.dtype == kind and saved.is_contiguous():
                     return saved.shape
-                return saved.detach()  # the thing itself might hold what holds it
+                return saved.detach()  # the tensor itself could make a reference cycle
 
             def unpack(packed: Tensor | torch.Size) -> Tensor:
                 if isinstance(packed, Tensor):
@@ -163,6 +173,6 @@ class LeanGate:
         self._saving.close()
 
     def _kept_elsewhere(self) -> bool:
-        """Whether checkpointing or a compiler decides what is kept."""
+        """Whether checkpointing or a compiler decides what is saved."""
         checkpoints = getattr(self.model, "is_gradient_checkpointing", False)
         return checkpoints or torch.compiler.is_compiling()

@@ -9,25 +9,79 @@ before the task is learned.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from headcount.errors import HeadcountError
+from headcount.batch import Batch
+from headcount.errors import SettingError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner, matches
 from headcount.pruners.choice import choose
-from headcount.pruners.michel import Batch
 from headcount.pruners.schedule import Countdown
-from headcount.pruners.surgeon import rises
+from headcount.pruners.settings import HIDDEN, PrunerSettings
+from headcount.pruners.surgeon import refuse_no_ridge, removal_costs
 from headcount.surgery.compensate import RIDGE, compensate
 from headcount.surgery.outputs import outputs_of
 
 OPERATING = Countdown(0.25, 0.5, 3.0)
 AT_ONCE = Countdown(0.0, 0.0, 1.0)  # for a model that knows its task already
+
+
+@dataclass(frozen=True)
+class HandoverSettings(PrunerSettings):
+    """When the operations are, and what each does.
+
+    Attributes:
+        countdown: when the operations are, as shares of the training at which they begin and end,
+            and how many heads each leaves, by the power of the curve. One operation needs the end
+            alone. After a warm start it is [0, 0, 1]: one operation, at once.
+        operations: how many; they are equally far apart, the last at the countdown's end. More
+            than one keep the usual countdown also after a warm start.
+        anew: let the optimizer and the learning rate start again after the last operation, since
+            what is left has much to learn.
+        fit: let the heads that stay make up at once, by their output weights, for those that go;
+            they train on from there. Where no step follows they do anyway.
+        halve: rank again, in an operation, whenever half of the heads are gone. Worth its time
+            where few of many heads stay.
+        sample: training examples that an operation looks at; a count, not a share.
+        ridge: what a change of the output weights costs, in units of the mean square of the values.
+        rate: the model's learning rate when it starts again; None for the same as before. What was
+            just cut may need a lower one. In a recipe it is `pruning_learning_rate`.
+    """
+
+    countdown: Countdown = OPERATING
+    operations: int = 1
+    anew: bool = True
+    fit: bool = True
+    halve: bool = False
+    sample: int = 512
+    ridge: float = RIDGE
+    rate: float | None = field(default=None, metadata=HIDDEN)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("operations", "sample"):
+            if getattr(self, name) < 1:
+                raise SettingError(name, getattr(self, name), "a whole number; give 1 or more")
+        refuse_no_ridge(self.ridge)
+        if self.rate is not None and not self.rate > 0:
+            raise SettingError("rate", self.rate, "a number above 0; try 2e-5")
+
+    @classmethod
+    def in_run(cls, given: Mapping[str, Any], warm: bool) -> Mapping[str, Any]:
+        """Operate at once on a model that knows its task already."""
+        if warm and given.get("operations", 1) == 1:
+            return {"countdown": AT_ONCE, **given}
+        return given
+
+    def at_rate(self, rate: float | None) -> Self:
+        """Train on at this rate after the last operation."""
+        return replace(self, rate=rate)
 
 
 class Handover(Pruner):
@@ -40,52 +94,16 @@ class Handover(Pruner):
 
     Args:
         keep: K.
-        countdown: when the operations are, and how many heads each leaves.
-        operations: how many; they are equally far apart, and the last is at the countdown's end.
-        anew: let the optimizer and the learning rate begin anew after the last operation, since
-            what is left has much to learn.
-        rate: the model's learning rate when it begins anew; None for the same as before. What was
-            just cut may not stand the one that it was fine-tuned with.
-        fit: let the heads that stay make up at once, by their output weights, for those that go, as
-            well as they can; they train on from there. Where no step follows they do anyway.
-        halve: rank anew, in an operation, whenever half of the heads are gone; see `rises`.
-        sample: examples of the training data that an operation looks at.
-        ridge: what a change of the output weights costs, in units of the mean square of the values.
-        **scope: see `Pruner`.
+        settings: see `HandoverSettings`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "handover"
+    settings_class: ClassVar[type[PrunerSettings]] = HandoverSettings
     teaches_itself: ClassVar[bool] = True
+    settings: HandoverSettings
     scores: Tensor
     done: Tensor
-
-    def __init__(
-        self,
-        keep: int | float,
-        *,
-        countdown: Countdown = OPERATING,
-        operations: int = 1,
-        anew: bool = True,
-        rate: float | None = None,
-        fit: bool = True,
-        halve: bool = False,
-        sample: int = 512,
-        ridge: float = RIDGE,
-        **scope: Any,
-    ) -> None:
-        super().__init__(keep, **scope)
-        for what, number in (("operations", operations), ("sample", sample)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise HeadcountError(
-                    f"{what} of {self.name} is {number!r}, expected a whole number; give 1 or more"
-                )
-        if not ridge > 0:
-            raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
-        if rate is not None and not rate > 0:
-            raise HeadcountError(f"the rate is {rate}, expected a number above 0; try 2e-5")
-        self.countdown, self.operations = countdown, operations
-        self.anew, self.rate = anew, rate
-        self.fit, self.halve, self.sample, self.ridge = fit, halve, sample, ridge
 
     def prepare(self, number: int) -> None:
         """No head was scored yet, and no operation was done."""
@@ -104,25 +122,42 @@ class Handover(Pruner):
 
     def mask(self, keep: int | float | None = None) -> HeadMask:
         """The K heads that stay; before the last operation all that are there."""
-        if int(self.done) == self.operations:
+        if int(self.done) == self.settings.operations:
             return super().mask(keep)
         return HeadMask.all(self.bound()) if self.present is None else self.present
 
     def commit(self, heads: HeadMask) -> None:
         """Learn that all heads but these are cut; after the last operation that is final."""
-        if int(self.done) == self.operations:
+        if int(self.done) == self.settings.operations:
             super().commit(heads)
         else:
             self.present = heads
 
     @property
+    def operating_sample(self) -> int:
+        """How many training examples an operation looks at."""
+        return self.settings.sample
+
+    @property
+    def has_operated(self) -> bool:
+        """Whether an operation was done."""
+        return int(self.done) > 0
+
+    @property
+    def late_rate(self) -> float | None:
+        """The model's learning rate after the last operation; None for the same as before."""
+        return self.settings.rate
+
+    @property
     def begins_anew(self) -> bool:
         """Whether the optimizer and its learning rate are to begin anew now."""
-        return self.anew and int(self.done) == self.operations
+        return self.settings.anew and int(self.done) == self.settings.operations
 
     def _reached(self, step: int, total_steps: int) -> int:
         """How many operations are to be done by then."""
-        times = [self._time(number, total_steps) for number in range(1, self.operations + 1)]
+        times = [
+            self._time(number, total_steps) for number in range(1, self.settings.operations + 1)
+        ]
         return sum(step >= time for time in times)
 
     def _time(self, number: int, total_steps: int) -> int:
@@ -132,12 +167,16 @@ class Handover(Pruner):
 
     def parts(self, total_steps: int) -> list[int]:
         """The first step of each part of the training, and the number of all steps."""
-        last = self._time(self.operations, total_steps)
-        return [0, last, total_steps] if self.anew and 0 < last < total_steps else [0, total_steps]
+        last = self._time(self.settings.operations, total_steps)
+        return (
+            [0, last, total_steps]
+            if self.settings.anew and 0 < last < total_steps
+            else [0, total_steps]
+        )
 
     def _share(self, number: int) -> float:
-        start, end = self.countdown.start, self.countdown.end
-        return start + (end - start) * number / self.operations
+        start, end = self.settings.countdown.start, self.settings.countdown.end
+        return start + (end - start) * number / self.settings.operations
 
     def operate(
         self,
@@ -163,10 +202,11 @@ class Handover(Pruner):
         self.bind(find_heads(model))
         heads, number = self.bound(), self._reached(step, total_steps)
         count = self.count
-        if number < self.operations:
+        if number < self.settings.operations:
             share = self._share(number)
-            count = self.countdown.count_at(share, len(self.places), self.count)
-        found = rises(model, self.scope, batches, self.ridge, count if self.halve else None)
+            count = self.settings.countdown.count_at(share, len(self.places), self.count)
+        halve_to = count if self.settings.halve else None
+        found = removal_costs(model, self.scope, batches, self.settings.ridge, halve_to)
         place = {heads.indices[p]: order for order, p in enumerate(self.places)}
         for index, score in found.items():
             self.scores[place[index]] = score
@@ -175,8 +215,8 @@ class Handover(Pruner):
         worth[self.places] = torch.where(here, self.scores.cpu(), -math.inf)
         mask = choose(heads, self.scope, worth, min(count, int(here.sum())))
         mask = mask if agree is None else agree(mask)
-        if (self.fit or step >= total_steps) and len(mask) < len(find_heads(model)):
-            compensate(model, mask, batches, self.ridge, self._frozen(model))
+        if (self.settings.fit or step >= total_steps) and len(mask) < len(find_heads(model)):
+            compensate(model, mask, batches, self.settings.ridge, self._frozen(model))
         self.done.fill_(number)
         return mask
 
@@ -185,7 +225,7 @@ class Handover(Pruner):
         return {
             name
             for name, parameter in model.named_parameters()
-            if not parameter.requires_grad or matches(name, self.freeze)
+            if not parameter.requires_grad or matches(name, self.settings.freeze)
         }
 
     def gates(self) -> Tensor:
@@ -200,3 +240,10 @@ class Handover(Pruner):
     def cuts_while_training(self) -> bool:
         """That is what it does."""
         return True
+
+    def signature(self) -> list[str]:
+        """When the operations were, and what they did."""
+        settings = self.settings
+        parts = [f"countdown:{settings.countdown}", f"operations:{settings.operations}"]
+        did = [word for word in ("anew", "fit", "halve") if getattr(settings, word)]
+        return [*super().signature(), *parts, *did]

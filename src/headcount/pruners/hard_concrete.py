@@ -7,6 +7,8 @@ penalty is λ times the expected number of open gates (eq. 23).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor, nn
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
+from headcount.pruners.choice import Keep
+from headcount.pruners.settings import PrunerSettings, named
 from headcount.pruners.top_k import gumbel_noise
 
 BETA, LOW, HIGH = 0.33, -0.1, 1.1  # Louizos' temperature and the ends of the stretched interval
@@ -30,6 +34,30 @@ def wanted_count(progress: float, first: float, keep: int) -> float:
     return float(keep * (first / keep) ** max(0.0, 1.0 - 2.0 * progress))
 
 
+@dataclass(frozen=True)
+class HardConcreteSettings(PrunerSettings):
+    """What an open head costs, and how log α is learned.
+
+    Attributes:
+        penalty_weight: λ, what an open head costs on the mean loss; 0.0015 for the DSP paper's
+            BERT. None takes one that suits any loss. With `steer` it is where the controller
+            starts.
+        steer: beyond the papers: let λ follow the excess of heads until K are expected open (an
+            augmented Lagrangian, with the wanted count falling to K). None steers if there is a
+            keep and no λ.
+        learning_rate: of log α. Voita et al. have that of the model.
+        start: log α of every head at the start. None is 0.5, or with steering the value at which
+            half of the heads (or K if more) are expected open: with all open, a head's worth is
+            hidden by the others. The papers' code starts at random around 0, where half are below
+            the cut already. Far above 1, the gates are stuck at 1 and only the penalty moves them.
+    """
+
+    penalty_weight: float | None = field(default=None, metadata=named("lambda"))
+    steer: bool | None = None
+    learning_rate: float = 0.1
+    start: float | None = None
+
+
 class HardConcrete(Pruner):
     """Close heads that do not earn a penalty of λ each.
 
@@ -41,49 +69,40 @@ class HardConcrete(Pruner):
 
     Args:
         keep: K; None for λ mode, where the number of heads that stay open is what it is.
-        penalty_weight: λ, per head, on the mean loss (the DSP paper's BERT: 0.0015); None for one
-            that suits any loss. With `steer`, where the controller starts.
-        steer: beyond the papers: let λ follow the excess of heads until the expected count is K (an
-            augmented Lagrangian, with the wanted count falling to K). None steers if there is a K
-            and no λ.
-        learning_rate: of log α.
-        start: log α of every head at the start; None for 0.5, or with steering for half of the
-            heads expected open (or K if more): with all open, a head's worth is hidden by the
-            others. The papers' code starts at random around 0, where half are below the cut
-            already. Far above 1, the gates are stuck at 1 and only the penalty moves them.
-        **scope: see `Pruner`.
+        settings: see `HardConcreteSettings`; or λ alone, a number.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "hard-concrete"
+    settings_class: ClassVar[type[PrunerSettings]] = HardConcreteSettings
+    finds_count: ClassVar[bool] = True
+    settings: HardConcreteSettings
     log_alpha: nn.Parameter
 
     def __init__(
         self,
-        keep: int | float | None = None,
-        penalty_weight: float | None = None,
-        *,
-        steer: bool | None = None,
-        learning_rate: float = 0.1,
-        start: float | None = None,
-        **scope: Any,
+        keep: Keep | None = None,
+        settings: PrunerSettings | float | str | None = None,
+        **given: Any,
     ) -> None:
-        if steer and keep is None:
+        if isinstance(settings, int | float):
+            settings, given = None, {**given, "penalty_weight": settings}
+        super().__init__(keep, settings, **given)
+        if self.settings.steer and keep is None:
             raise HeadcountError("there is nothing to steer for without a keep; give K")
-        super().__init__(keep, **scope)
         self.open_count = keep is None
-        given = penalty_weight is not None
-        self.steer = steer if steer is not None else not (given or self.open_count)
-        self.balance = self.steer or not given
+        weight, steer = self.settings.penalty_weight, self.settings.steer
+        self.steer = steer if steer is not None else weight is None and not self.open_count
+        self.balance = self.steer or weight is None
         automatic = 0.0 if self.steer else LAMBDA
-        self.penalty_weight = automatic if penalty_weight is None else penalty_weight
-        self.learning_rate, self.start = learning_rate, start
+        self.penalty_weight = automatic if weight is None else weight
         self.noise: Tensor | None = None
         self.wanted = 0.0
 
     def prepare(self, number: int) -> None:
         """Open every gate alike."""
         self.first = max(number / 2, float(self.count))
-        start = self.start
+        start = self.settings.start
         if start is None:
             # The bound is for K = all heads, whose log α would be infinite.
             odds = self.first / max(number - self.first, 1e-9)
@@ -142,4 +161,26 @@ class HardConcrete(Pruner):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Log α with its own learning rate and no weight decay."""
-        return [{"params": [self.log_alpha], "lr": self.learning_rate, "weight_decay": 0.0}]
+        return [
+            {"params": [self.log_alpha], "lr": self.settings.learning_rate, "weight_decay": 0.0}
+        ]
+
+    def readings(self) -> dict[str, float]:
+        """How many heads are expected open, and what each costs."""
+        return {
+            "heads_expected": float(self.expected_count().detach()),
+            "penalty_weight": self.penalty_weight,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """λ, which is steered."""
+        return {"penalty_weight": self.penalty_weight}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up λ where it was."""
+        self.penalty_weight = state["penalty_weight"]
+
+    def signature(self) -> list[str]:
+        """What an open head costs."""
+        said = "steered" if self.steer else f"{self.penalty_weight:g}"
+        return [*super().signature(), f"lambda:{said}"]

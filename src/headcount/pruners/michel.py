@@ -6,25 +6,62 @@ respect to its gate (eq. 21 of the DSP paper), found in one backward pass per ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, ClassVar, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from headcount.errors import HeadcountError
-from headcount.eval_mode import evaluating
+from headcount.batch import Batch, batch_size, evaluating, loss_of
+from headcount.errors import HeadcountError, SettingError
+from headcount.gates import masked
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import frozen
 from headcount.pruners.choice import choose, normalised_by_block
-from headcount.pruners.scored import Scored
+from headcount.pruners.scored import Scored, ScoringData
+from headcount.pruners.settings import PostHocSettings, PrunerSettings
 
 Granularity = Literal["example", "token", "batch"]
-Batch = Mapping[str, Any]
 Called = list[tuple[str, Tensor]]  # name of a block, and the gates of one call
+
+
+@dataclass(frozen=True)
+class MichelSettings(PostHocSettings):
+    """How heads are scored and removed.
+
+    Attributes:
+        step: heads to remove before they are scored again, or a share of them below 1. None scores
+            once and removes all at once.
+        until: stop before the metric falls below this share of the unpruned model's. The keep may
+            then be left out. Of runs only: in Python, give `fit` a function.
+        granularity: where the absolute value is taken: per example as in the paper, per token as
+            in its authors' code, or per batch as in others'.
+        normalise: divide the scores of each block by their ℓ2 norm, as the paper does.
+        sample: share of the training data to score on. Of runs only: in Python, give `fit` the
+            batches.
+    """
+
+    step: int | float | None = None
+    until: float | None = None
+    granularity: Granularity = "example"
+    normalise: bool = True
+    sample: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_no_share(self.sample)
+        if self.step is not None and not self.step > 0:
+            raise SettingError(
+                "step",
+                self.step,
+                "a number of heads from 1 or a share of them; leave it out to remove all at once",
+            )
+        if self.until is not None and not 0 < self.until <= 1:
+            raise SettingError("until", self.until, "a share of the metric, such as 0.9")
 
 
 class Michel(Scored):
@@ -34,38 +71,24 @@ class Michel(Scored):
 
     Args:
         keep: K; None ranks all heads down to the last.
-        step: heads to remove at a time, with new scores after each removal; None scores once and
-            removes all at once. A fraction below 1 is a share of the heads in the scope.
-        normalise: divide the scores of each block by their ℓ2 norm, as the paper does.
-        granularity: where the absolute value is taken: per `example` as in the paper, per `token`
-            as in its authors' code, or per `batch` as in others'.
-        **scope: see `Pruner`.
+        settings: see `MichelSettings`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "michel"
+    settings_class: ClassVar[type[PrunerSettings]] = MichelSettings
     asks_for: ClassVar[str] = "model, batches"
+    settings: MichelSettings
 
-    def __init__(
-        self,
-        keep: int | float | None,
-        *,
-        step: int | float | None = None,
-        normalise: bool = True,
-        granularity: Granularity = "example",
-        **scope: Any,
-    ) -> None:
-        super().__init__(keep, **scope)
-        if step is not None and not step > 0:
-            raise HeadcountError(
-                f"step of {self.name} is {step}, expected a number of heads from 1 or a share of "
-                "them; leave it out to remove all at once"
-            )
-        if granularity not in get_args(Granularity):
-            raise HeadcountError(
-                f"there is no granularity {granularity!r}; choose one of "
-                f"{', '.join(get_args(Granularity))}"
-            )
-        self.step, self.normalise, self.granularity = step, normalise, granularity
+    @classmethod
+    def needs_keep(cls, settings: PrunerSettings) -> bool:
+        """Not with `until`, which says when to stop."""
+        return getattr(settings, "until", None) is None
+
+    @property
+    def ranks_once(self) -> bool:
+        """Not with `until`: where it stops is found on the way."""
+        return self.settings.until is None
 
     @property
     def rounds(self) -> int:
@@ -74,7 +97,7 @@ class Michel(Scored):
 
     def _at_a_time(self) -> int:
         all_heads = len(self.places)
-        step = all_heads if self.step is None else self.step
+        step = self.settings.step or all_heads
         return max(1, round(step * all_heads)) if step < 1 else int(step)
 
     def fit(
@@ -97,7 +120,9 @@ class Michel(Scored):
         mask, left, step = HeadMask.all(heads), len(self.places), self._at_a_time()
         rank = torch.zeros(len(heads), dtype=torch.float64)
         while left > self.count:
-            scores = importance(model, heads, mask, batches, self.granularity, self.normalise)
+            scores = importance(
+                model, heads, mask, batches, self.settings.granularity, self.settings.normalise
+            )
             smaller = max(self.count, left - step)
             present = torch.tensor([index in mask.kept for index in heads.indices])
             # A head that stays ranks above all that went before it.
@@ -111,6 +136,34 @@ class Michel(Scored):
             mask, left = chosen, smaller
         self.scores = rank[self.places]
         return self.mask()
+
+    def score(self, model: nn.Module, data: ScoringData) -> None:
+        """Score the heads on a sample of the training data."""
+        self.bind(find_heads(model))
+        batches = data.batches(self.settings.sample, self.rounds)
+        share = self.settings.until
+        until = None if share is None else _good_enough(model, data.metric(), share)
+        self.fit(model, batches, until)
+
+
+def _good_enough(
+    model: nn.Module, score: Callable[[], float], share: float
+) -> Callable[[HeadMask], bool]:
+    """Whether a mask leaves the model at least this share of its metric."""
+    whole = score()
+    floor = share * whole if whole > 0 else whole / share
+
+    def good_enough(mask: HeadMask) -> bool:
+        with masked(model, mask):
+            return score() >= floor
+
+    return good_enough
+
+
+def refuse_no_share(sample: float) -> None:
+    """Refuse a sample that is not a share of the training data."""
+    if not 0 < sample <= 1:
+        raise SettingError("sample", sample, "a share of the training data; give one up to 1")
 
 
 def importance(
@@ -151,21 +204,6 @@ def importance(
         raise HeadcountError("there is no data to score the heads on; give at least one batch")
     scores = total / examples
     return normalised_by_block(scores, heads.blocks) if normalise else scores
-
-
-def loss_of(model: nn.Module, batch: Batch) -> Tensor:
-    """The loss of a batch with labels."""
-    loss = getattr(model(**batch), "loss", None)
-    if loss is None:
-        raise HeadcountError(
-            f"{type(model).__name__} gave no loss for this batch; put labels into the batches"
-        )
-    return loss  # type: ignore[no-any-return]
-
-
-def batch_size(batch: Batch) -> int:
-    """The number of examples."""
-    return next(value.shape[0] for value in batch.values() if isinstance(value, Tensor))
 
 
 def _rows(gradient: Tensor, size: int, granularity: Granularity) -> Tensor:

@@ -1,10 +1,10 @@
-"""Conditional-Poisson subsets: exact probabilities of being among the K.
+"""Conditional-Poisson subsets: the exact probability of each head to be among the K.
 
 Give every set S of K heads the probability exp(Σ_S logits / τ), divided by the sum over all such
-sets. A head's gate is the probability that it is in the set: between 0 and 1, and all sum to K,
-at every temperature. The sums over sets are elementary symmetric polynomials, found head by head
-in log space. The gates are the gradient of the log of the last sum, so their Jacobian is symmetric,
-and a backward pass is a derivative in one direction, found in the same walk.
+sets. A head's gate is the probability that it is in the set. At every temperature the gates are
+between 0 and 1 and sum to K. The sums over sets are elementary symmetric polynomials, computed head
+by head in log space. The gates are the gradient of the log of the last sum, so their Jacobian is
+symmetric. A backward pass is therefore a derivative in one direction, computed in the same loop.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from torch.autograd.function import once_differentiable
 from headcount.pruners.top_k import beside, check_count, check_temperature
 from headcount.pruners.top_k_kernel import Floats, compiled
 
-_CERTAIN = 1000.0  # exp of minus this is nothing
-_NEVER = -1e300  # log of a sum over no sets, yet finite
+_CERTAIN = 1000.0  # exp of minus this is 0
+_NEVER = -1e300  # log of a sum over no sets, but finite
 
 
 def inclusion(logits: Tensor, k: int, temperature: float) -> Tensor:
-    """The probability of every head to be among the K.
+    """The probability of every head to be among the K: differentiable gates in float64.
 
     Args:
         logits: log-importances of the heads, a vector.
         k: the size of the sets.
-        temperature: τ. High ones make all sets equally likely, low ones leave the best.
-
-    Returns:
-        The gates, float64, differentiable, on the device of the logits.
+        temperature: τ. A high one makes all sets equally likely, a low one leaves the best set.
     """
     check_count(logits, k)
     check_temperature(temperature)
@@ -43,14 +40,9 @@ def inclusion(logits: Tensor, k: int, temperature: float) -> Tensor:
 
 
 def drawn_subset(logits: Tensor, k: int, temperature: float, seed: int, step: int) -> Tensor:
-    """Gates of a set of K heads drawn with these probabilities: K ones, the rest 0.
+    """Draw a set of K heads with the probabilities of `inclusion`; its gates are 1, the rest 0.
 
-    Args:
-        logits: log-importances of the heads, a vector.
-        k: the size of the set.
-        temperature: τ.
-        seed: of the run.
-        step: of the training; the draw depends on seed and step alone.
+    The randomness comes from the seed and the step only, as in `gumbel_noise`.
     """
     check_count(logits, k)
     check_temperature(temperature)
@@ -74,10 +66,10 @@ class _Inclusion(torch.autograd.Function):
 
 
 def _scores(r: Tensor, k: int, temperature: float) -> Floats:
-    """Logits over τ, with zero between the K-th and the next.
+    """Logits over τ, shifted so that zero is between the K-th and the next.
 
-    A head far above zero is in every set that has a chance, one far below in none; how far makes no
-    difference any more, and sums of smaller numbers lose fewer digits.
+    A head far above zero is in every likely set, one far below in none. How far makes no difference
+    beyond a bound, and sums of smaller numbers lose fewer digits.
     """
     ranked = r.sort(descending=True).values
     middle = (ranked[k - 1] + ranked[min(k, len(ranked) - 1)]) / 2
@@ -132,7 +124,7 @@ def _walk(scores: Floats, k: int, along: Floats) -> tuple[Floats, Floats]:
 
 @compiled
 def _draw(scores: Floats, k: int, u: Floats) -> Floats:
-    """Go through the heads from the last, each with its probability given those already in."""
+    """Go through the heads from the last; take each with its probability, given those taken."""
     logs, _ = _sums(scores, k, np.zeros(scores.size))
     chosen = np.zeros(scores.size)
     left = k

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
+from headcount.batch import Batch
 from headcount.errors import HeadcountError
-from headcount.pruners.base import Pruner
+from headcount.pruners.base import Needs, Pruner
 from headcount.pruners.choice import Keep
+from headcount.pruners.settings import PrunerSettings
+
+
+class ScoringData(Protocol):
+    """What a pruner that scores may ask a run for."""
+
+    def batches(self, share: float, rounds: int) -> Iterable[Batch]:
+        """Batches of a share of the training data, which are gone through that many times."""
+
+    def metric(self) -> Callable[[], float]:
+        """Gives the metric of the model as it is gated now; greater is better."""
+
+    def measuring(self, what: str, times: int) -> Callable[[], float]:
+        """The same, with progress: the metric is asked that many times."""
 
 
 class Scored(Pruner):
@@ -16,13 +33,18 @@ class Scored(Pruner):
 
     Args:
         keep: K; None ranks all heads down to the last.
-        **scope: see `Pruner`.
+        settings: see `Pruner`.
+        **given: see `Pruner`.
     """
 
+    needs: ClassVar[Needs] = "scoring"
+    withheld: ClassVar[tuple[str, ...]] = ("commit_at",)  # there is no training to choose in
     asks_for: ClassVar[str]  # what its `fit` takes
 
-    def __init__(self, keep: Keep | None, **scope: Any) -> None:
-        super().__init__(keep, **scope)
+    def __init__(
+        self, keep: Keep | None, settings: PrunerSettings | str | None = None, **given: Any
+    ) -> None:
+        super().__init__(keep, settings, **given)
         self.scores: Tensor | None = None  # of each head in the scope
 
     def importance(self) -> Tensor:
@@ -32,3 +54,15 @@ class Scored(Pruner):
                 f"{self.name} has scored no model yet; call fit({self.asks_for}) first"
             )
         return self.scores
+
+    @property
+    def ranks_once(self) -> bool:
+        """Whether one ranking, down to the last head, serves every K."""
+        return True
+
+    def rank_by(self, scores: Sequence[float]) -> None:
+        """Take scores that were found before, by flat index, instead of finding them."""
+        indices = self.bound().indices
+        self.scores = torch.tensor(
+            [scores[indices[place]] for place in self.places], dtype=torch.float64
+        )

@@ -5,6 +5,7 @@ The DSP paper's ablation of its soft top-K. All of w gets the gates' gradient, k
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -12,60 +13,64 @@ from torch import Tensor, nn
 
 from headcount.pruners.base import Pruner
 from headcount.pruners.schedule import Countdown
+from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.top_k import hard_top_k
+
+
+@dataclass(frozen=True)
+class STESettings(PrunerSettings):
+    """How w is started and learned.
+
+    The defaults suit trainings of any length. For its 37,000 steps the paper has a learning rate
+    and a spread of 0.5, and no balance.
+
+    Attributes:
+        learning_rate: of w, in an optimizer like Adam. In the paper 0.5.
+        spread: w starts uniformly between minus and plus this. In the paper 0.5.
+        balance: divide the gates' gradient by its norm in each block, so that layers are compared
+            fairly. In the paper false.
+        countdown: begin with all heads and fall to K, as attrition does. None has K heads from the
+            start, as in the paper.
+    """
+
+    learning_rate: float = 0.05
+    spread: float = 0.05
+    balance: bool = True
+    countdown: Countdown | None = None
 
 
 class STE(Pruner):
     """Choose K heads while the model is fine-tuned, with hard gates all the time.
 
-    The defaults are made for trainings of any length; the paper's estimator for 37,000 steps is
-    `STE(keep, learning_rate=0.5, spread=0.5, balance=False)`.
-
     Args:
         keep: K.
-        learning_rate: of w, in an optimizer of Adam's kind.
-        spread: w starts uniformly between minus and plus this.
-        balance: divide the gates' gradient by its norm in each block, so that layers are compared
-            fairly. False leaves it as it is (the paper).
-        countdown: begin with all heads and fall to K; None has K from the start (the paper).
-        **scope: see `Pruner`.
+        settings: see `STESettings`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "ste"
+    settings_class: ClassVar[type[PrunerSettings]] = STESettings
+    settings: STESettings
     w: nn.Parameter
-
-    def __init__(
-        self,
-        keep: int | float,
-        learning_rate: float = 0.05,
-        spread: float = 0.05,
-        *,
-        balance: bool = True,
-        countdown: Countdown | None = None,
-        **scope: Any,
-    ) -> None:
-        super().__init__(keep, **scope)
-        self.countdown = countdown
-        self.learning_rate, self.spread = learning_rate, spread
-        self.balance = balance
 
     def prepare(self, number: int) -> None:
         """Draw the first w."""
         self.step_count = self.count
         generator = torch.Generator().manual_seed(self.seed)
         start = torch.rand(number, generator=generator, dtype=torch.float64)
-        self.w = nn.Parameter((2 * start - 1) * self.spread)
+        self.w = nn.Parameter((2 * start - 1) * self.settings.spread)
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Set how many heads this step has."""
-        if self.countdown is not None:
+        countdown = self.settings.countdown
+        if countdown is not None:
             choosing = self.choosing_steps(total_steps)
-            self.step_count = self.countdown.count(step, choosing, len(self.w), self.count)
+            self.step_count = countdown.count(step, choosing, len(self.w), self.count)
 
     def gates(self) -> Tensor:
         """Exactly K ones, with the gradient of w itself."""
         gates = hard_top_k(self.w.detach(), self.step_count) + self.w - self.w.detach()
-        return self.balanced(gates) if self.balance else gates
+        return self.balanced(gates) if self.settings.balance else gates
 
     def importance(self) -> Tensor:
         """W itself."""
@@ -73,4 +78,9 @@ class STE(Pruner):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """W with its own learning rate and no weight decay."""
-        return [{"params": [self.w], "lr": self.learning_rate, "weight_decay": 0.0}]
+        return [{"params": [self.w], "lr": self.settings.learning_rate, "weight_decay": 0.0}]
+
+    def signature(self) -> list[str]:
+        """When heads leave, if they do."""
+        countdown = self.settings.countdown
+        return [*super().signature(), *([] if countdown is None else [f"countdown:{countdown}"])]

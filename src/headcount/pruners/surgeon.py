@@ -11,23 +11,55 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
 
-from headcount.errors import HeadcountError
+from headcount.batch import Batch, batch_size
+from headcount.errors import SettingError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Scope, choose
 from headcount.pruners.curvature import curvatures
-from headcount.pruners.michel import Batch, batch_size
-from headcount.pruners.scored import Scored
+from headcount.pruners.michel import refuse_no_share
+from headcount.pruners.scored import Scored, ScoringData
+from headcount.pruners.settings import PostHocSettings, PrunerSettings
 from headcount.surgery.compensate import RIDGE, compensate
 from headcount.surgery.outputs import outputs_of
 from headcount.surgery.remove import remove_heads
 
 FITTED_ON = 512  # examples, between two rankings
+
+
+@dataclass(frozen=True)
+class SurgeonSettings(PostHocSettings):
+    """How the ranking is made.
+
+    Attributes:
+        halve: rank again whenever half of the heads are gone; see `removal_costs`.
+        ridge: what a change of the output weights costs, in units of the mean square of the values.
+        sample: share of the training data to score on. Of runs only: in Python, give `fit` the
+            batches.
+        compensate: fit the output weights of the heads that stay, as the ranking expects.
+    """
+
+    halve: bool = False
+    ridge: float = RIDGE
+    sample: float = 1.0
+    compensate: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_no_share(self.sample)
+        refuse_no_ridge(self.ridge)
+
+
+def refuse_no_ridge(ridge: float) -> None:
+    """Refuse a ridge that would not hold the weights."""
+    if not ridge > 0:
+        raise SettingError("ridge", ridge, f"a number above 0; try {RIDGE:g}")
 
 
 class Surgeon(Scored):
@@ -38,32 +70,20 @@ class Surgeon(Scored):
 
     Args:
         keep: K; None ranks all heads.
-        halve: rank anew whenever half of the heads are gone; see `rises`.
-        ridge: what a change of the output weights costs, in units of the mean square of the values.
-        **scope: see `Pruner`.
+        settings: see `SurgeonSettings`.
+        **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "surgeon"
+    settings_class: ClassVar[type[PrunerSettings]] = SurgeonSettings
     asks_for: ClassVar[str] = "model, batches"
-
-    def __init__(
-        self,
-        keep: int | float | None,
-        *,
-        halve: bool = False,
-        ridge: float = RIDGE,
-        **scope: Any,
-    ) -> None:
-        super().__init__(keep, **scope)
-        if not ridge > 0:
-            raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
-        self.halve, self.ridge = halve, ridge
+    settings: SurgeonSettings
 
     @property
     def rounds(self) -> int:
         """How often it goes through all of the data: for each ranking."""
         self.bound()
-        return 1 + halvings(len(self.places), self.count) if self.halve else 1
+        return 1 + halvings(len(self.places), self.count) if self.settings.halve else 1
 
     def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
         """Find out what the loss of each head costs.
@@ -73,13 +93,23 @@ class Surgeon(Scored):
             batches: what the model takes, labels included; gone through `rounds` times.
         """
         self.bind(find_heads(model))
-        again = list(batches) if self.halve and isinstance(batches, Iterator) else batches
-        found = rises(model, self.scope, again, self.ridge, self.count if self.halve else None)
+        halve, ridge = self.settings.halve, self.settings.ridge
+        again = list(batches) if halve and isinstance(batches, Iterator) else batches
+        found = removal_costs(model, self.scope, again, ridge, self.count if halve else None)
         self.scores = torch.tensor(list(found.values()), dtype=torch.float64)
         return self.mask()
 
+    def score(self, model: nn.Module, data: ScoringData) -> None:
+        """Rank the heads on a sample of the training data."""
+        self.bind(find_heads(model))
+        self.fit(model, data.batches(self.settings.sample, self.rounds))
 
-def rises(
+    def signature(self) -> list[str]:
+        """Whether heads were ranked again on the way."""
+        return [*super().signature(), *(["halve"] if self.settings.halve else [])]
+
+
+def removal_costs(
     model: nn.Module,
     scope: Scope,
     batches: Iterable[Batch],
@@ -105,7 +135,7 @@ def rises(
     seen: list[Batch] = []
     while True:
         asked = batches if seen or halve_to is None else _noted(batches, seen)
-        now = {i: before + rise for i, rise in _rises(here, scope, asked, ridge).items()}
+        now = {i: before + rise for i, rise in _removal_costs(here, scope, asked, ridge).items()}
         found |= now
         if halve_to is None or not halvings(len(now), halve_to):
             return found
@@ -137,7 +167,7 @@ def halvings(number: int, least: int) -> int:
     return 0 if number // 2 <= least else 1 + halvings(number // 2, least)
 
 
-def _rises(
+def _removal_costs(
     model: nn.Module, scope: Scope, batches: Iterable[Batch], ridge: float
 ) -> dict[int, float]:
     """What the loss of each head costs around the model as it is."""
@@ -150,7 +180,7 @@ def _rises(
     ]
     scores = torch.cat(
         [
-            curvature.rises(curvature.output.block.head_size, ridge)
+            curvature.removal_costs(curvature.output.block.head_size, ridge)
             for curvature in curvatures(model, outputs, batches)
         ]
     )

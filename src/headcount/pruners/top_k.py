@@ -1,7 +1,7 @@
-"""Choosing K of H heads: softly, hard, and the noise in between (DSP paper, §3.1-3.2).
+"""Choose K of H heads: softly, hard, and with noise (DSP paper, §3.1-3.2).
 
-Pure functions in float64. `soft_top_k` is eq. 14-19 as they stand, without their two traps: a
-`1 - g` that rounds to zero, and K softmaxes that autograd would have to remember.
+Pure functions in float64. `soft_top_k` is exactly eq. 14-19, without their two traps: a `1 - g`
+that rounds to zero, and K softmaxes that autograd would have to remember.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from torch.autograd.function import once_differentiable
 from headcount.errors import HeadcountError
 from headcount.pruners.top_k_kernel import BOUND, retrace_steps, take_steps
 
-_COLDEST = 1e-100  # colder is the same: every gradient is 0 or saturated
+_COLDEST = 1e-100  # lower temperatures change nothing: every gradient is 0 or saturated
 
 
 def soft_top_k(logits: Tensor, k: int, temperature: float, noise: Tensor | None = None) -> Tensor:
     """Gates that sum to K and approach the K largest logits as the temperature falls.
 
     A gate may exceed 1 at temperatures in between. The gradient explodes where heads compete at low
-    temperatures (1e10 is common near 1e-2 with a large K): clip that of the logits on its own. It
-    saturates at ±1e100, or where the type of the logits ends, and is never infinite.
+    temperatures: 1e10 is common near 1e-2 with a large K. So clip that of the logits on its own. It
+    saturates at ±1e100, or at the largest number of the logits' type, and is never infinite.
 
     Args:
         logits: log-importances, heads in the last dimension. Any type; float64 is best. Rows are
             computed one after another, on the CPU.
-        k: how many heads the gates of a row add up to, from 1 to all.
+        k: what the gates of a row sum to, from 1 to the number of heads.
         temperature: τ. At 1000 all gates are nearly equal, below 1e-4 nearly all are 0 or 1.
-        noise: added to the logits: `gumbel_noise` while training, none to evaluate. It may have
-            rows where the logits have none, or the reverse, and receives the same gradient.
+        noise: added to the logits: `gumbel_noise` for training, None for evaluation. It may have
+            rows where the logits have none, or the reverse. It receives the same gradient.
 
     Returns:
         The gates, float64, on the device of the logits (on the CPU if that has no float64).
@@ -55,7 +55,7 @@ def hard_top_k(logits: Tensor, k: int) -> Tensor:
 
     Args:
         logits: log-importances, heads in the last dimension, of any type and on any device.
-        k: how many heads to keep in each row, from 1 to all.
+        k: how many heads to keep in each row, from 1 to their number.
 
     Returns:
         The gates, float64, on the device of the logits (on the CPU if that has no float64).
@@ -73,16 +73,16 @@ def hard_top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def gumbel_noise(size: int | Sequence[int], seed: int, step: int) -> Tensor:
-    """Standard Gumbel noise that depends on the seed and the step, and on nothing else.
+    """Standard Gumbel noise that depends only on the seed and the step.
 
-    Every process of a distributed run draws the same numbers, and so does a run that is resumed.
-    Numpy mixes both into all bits of a fresh generator, so that neighbours have nothing in common
-    (a `torch.Generator` heeds 32 bits: two steps of a long run could coincide).
+    Every process of a distributed run draws the same numbers, and so does a resumed run. Numpy
+    mixes seed and step into all bits of a fresh generator, so that neighbours have nothing in
+    common. (A `torch.Generator` uses 32 bits: two steps of a long run could coincide.)
 
     Args:
         size: shape of the noise; a number for a vector.
-        seed: of the run, from 0.
-        step: of the training, from 0; one draw per forward pass.
+        seed: the seed of the run, 0 or more.
+        step: the step of the training, counted from 0; one draw per forward pass.
 
     Returns:
         The noise, float64, finite, on the CPU.
@@ -93,16 +93,16 @@ def gumbel_noise(size: int | Sequence[int], seed: int, step: int) -> Tensor:
         )
     shape = (size,) if isinstance(size, int) else tuple(size)
     u = torch.from_numpy(np.random.default_rng([seed, step]).random(shape))
-    u.clamp_(min=2.0**-54)  # u is a multiple of 2^-53 below 1, and so 0 once in 2^53
+    u.clamp_(min=2.0**-54)  # u is a multiple of 2^-53 below 1, so it is 0 once in 2^53 draws
     return -torch.log(-torch.log(u))
 
 
 def drawn_count(counts: Sequence[int], seed: int, step: int) -> int:
-    """The K of a training step, if there are several: each comes once in as many steps.
+    """The K of a training step, if there are several: each comes once per round.
 
-    It depends on the seed and the step only, as the noise does, and has nothing in common with it.
-    A new order in every round gives all of them their share in short trainings too, without a
-    rhythm that could fall in with that of the data.
+    It depends only on the seed and the step, as the noise does, but is independent of the noise. A
+    round of all K gives each its share, also in a short training. Each round has a new order, which
+    cannot coincide with a rhythm in the data.
     """
     turn, place = divmod(step, len(counts))
     order = np.random.default_rng([seed, turn, 1]).permutation(len(counts))
@@ -131,7 +131,7 @@ class _SoftTopK(torch.autograd.Function):
                 )
         ctx.rest, ctx.apart = rest, apart
         ctx.save_for_backward(torch.from_numpy(shares))
-        ctx.limit = min(BOUND, largest / max(count, 1))  # rows may be added up
+        ctx.limit = min(BOUND, largest / max(count, 1))  # gradients of rows may be added up
         return torch.from_numpy(gates.reshape(r.shape))
 
     @staticmethod
@@ -154,7 +154,7 @@ class _SoftTopK(torch.autograd.Function):
 
 
 def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is none."""
+    """Refuse a temperature that is not a finite number above 0."""
     if not (temperature > 0 and math.isfinite(temperature)):
         raise HeadcountError(
             f"the temperature is {temperature}, expected a finite number above 0; "
@@ -187,5 +187,5 @@ def _largest(tensor: Tensor) -> float:
 
 
 def beside(logits: Tensor, tensor: Tensor) -> Tensor:
-    """The tensor on the device of the logits, or on the CPU if that has no float64."""
+    """Move a tensor to the device of the logits, or to the CPU if that has no float64."""
     return tensor.cpu() if logits.is_cpu or logits.is_mps else tensor.to(logits.device)

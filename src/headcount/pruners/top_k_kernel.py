@@ -1,7 +1,7 @@
 """The K softmaxes of the soft top-K (DSP paper, eq. 14-18) and their gradient, compiled.
 
-K steps on a few hundred numbers follow one another, so calls would cost more than arithmetic: both
-walks are plain loops that numba compiles on first use and keeps on disk.
+The K steps run one after another on a few hundred numbers, so calls would cost more than the
+arithmetic. Both functions are plain loops, which numba compiles on first use and caches on disk.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 BOUND = 1e100  # gradients saturate here
-_LOWEST = -1e300  # a score that is never chosen, yet finite
-_DUST = -500.0  # exp of it is nothing beside 1, and slow where it underflows
-_APART = math.log(1 / 9)  # the log of the others' sum against m, below which m is apart
-_SMALL = 1e-4  # below it, four terms are log(1 - p) to the last digit
+_LOWEST = -1e300  # a score that is never chosen, but finite
+_DUST = -500.0  # exp of less is negligible beside 1, and slow where it underflows
+_APART = math.log(1 / 9)  # m is apart if the log of the others' sum over its own is below this
+_SMALL = 1e-4  # below it, four terms give log(1 - p) to the last digit
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function of numbers and arrays on its first use, and keep it on disk."""
-    # Divisions by zero give infinities as elsewhere in numpy, and no exception is set up for them.
+    """Compile a function of numbers and arrays on its first use, and cache it on disk."""
+    # As in numpy, a division by zero gives infinity. A check for an exception would cost time.
     try:
         compiled: Any = numba.njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # no folder here can be written to
+    except RuntimeError:  # no folder for the cache can be written to
         compiled = numba.njit(error_model="numpy")(function)
     return cast(_Function, compiled)
 
@@ -40,20 +40,20 @@ def compiled(function: _Function) -> _Function:
 def take_steps(
     r: Floats, temperature: float, shares: Floats, rest: Floats, apart: Indices, gates: Floats
 ) -> None:
-    """Take the K steps of one row, writing what `retrace_steps` needs, and their sum, the gates.
+    """Take the K steps of one row; write their sum, the gates, and what `retrace_steps` needs.
 
-    A step in which one head m has nearly everything is kept as `rest = 1 - g_m`, `apart = m`, and
-    the others' shares of the rest, `g_j / (1 - g_m)`, which stay exact when g_m rounds to 1. Any
-    other step is kept as it is, with a rest of 1 and -1 for the head apart: heads that are equal
-    are never apart, and stay equal to the last digit.
+    A step in which one head m has nearly everything is stored as `rest = 1 - g_m`, `apart = m`, and
+    the others' shares of the rest, `g_j / (1 - g_m)`. They stay exact when g_m rounds to 1. Any
+    other step is stored as it is, with a rest of 1, and -1 for the head apart. Equal heads are
+    never apart, and stay equal to the last digit.
 
     Args:
         r: perturbed logits of H ≥ 2 heads.
         temperature: τ.
-        shares: out, K × H.
-        rest: out, K.
-        apart: out, K.
-        gates: out, H.
+        shares: written, K × H.
+        rest: written, K.
+        apart: written, K.
+        gates: written, H.
     """
     size = r.size
     highest = r.max()
@@ -106,19 +106,14 @@ def retrace_steps(
     apart: Indices,
     adjoint: Floats,
 ) -> None:
-    """The gradient of one row's r from that of its gates: the steps, walked backwards.
+    """The gradient of one row's r from that of its gates: the steps in reverse order.
 
     With the adjoint a of r after a step and v = grad - a / (1 - g), the adjoint before it is
-    a + g (v - Σ g v) / τ. Where m is apart, a_m / (1 - g_m) is left out of v. What it does needs
-    no division by something small: c = g_m a_m moves from m to the others by their shares.
+    a + g (v - Σ g v) / τ. Where m is apart, a_m / (1 - g_m) is left out of v. Its effect needs no
+    division by a small number: c = g_m a_m moves from m to the others by their shares.
 
-    Args:
-        grad: of the gates, H, within ±BOUND.
-        temperature: τ.
-        shares: from `take_steps`.
-        rest: from `take_steps`.
-        apart: from `take_steps`.
-        adjoint: out, H: the gradient of r, within ±BOUND.
+    `shares`, `rest` and `apart` are from `take_steps`. `grad` and the `adjoint`, which is written,
+    are within ±BOUND.
     """
     size = grad.size
     adjoint[:] = 0.0
