@@ -1,14 +1,13 @@
-"""Fine-tuning with a pruner inside."""
+"""Fine-tuning with a pruner: transformers' Trainer with a cutter, a teacher and a history."""
 
-from headcount.training.distil import Distillation
-from headcount.training.history import SelectionHistory
-from headcount.training.shrink import cut_with_optimizer
-from headcount.training.trainer import PruningTrainer, Seq2SeqPruningTrainer
+import lazy_loader
 
-__all__ = [
-    "Distillation",
-    "PruningTrainer",
-    "SelectionHistory",
-    "Seq2SeqPruningTrainer",
-    "cut_with_optimizer",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "cut_weights": ["cut_with_optimizer"],
+        "history": ["SelectionHistory"],
+        "teacher": ["Distillation"],
+        "trainer": ["PruningTrainer", "Seq2SeqPruningTrainer"],
+    },
+)

@@ -1,4 +1,4 @@
-"""Which heads were selected when, at which temperature, and how good the model was with them."""
+"""Which heads were selected at which step and temperature, and how good the model was."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 
@@ -15,12 +15,12 @@ _FORMAT = "headcount selection history 1"
 
 
 class Selection(NamedTuple):
-    """The choice at one step.
+    """The selected heads at one step.
 
     Attributes:
-        step: optimizer steps done.
-        heads: flat indices of the heads selected then.
-        temperature: of the last step; None for methods without one.
+        step: the number of optimizer steps done.
+        heads: flat indices of the selected heads.
+        temperature: the temperature of the last step; None for methods without one.
     """
 
     step: int
@@ -33,9 +33,9 @@ class SelectionHistory:
     """The selected heads at some steps of a training, in order.
 
     Attributes:
-        selections: the choice at every log.
-        metrics: optimizer steps done, and the metric of the model with the heads selected then
-            and no others; empty unless asked for.
+        selections: the selected heads at every log.
+        metrics: pairs of steps done and the metric of the model with only the heads selected
+            then; empty unless the run asked for it.
     """
 
     selections: list[Selection] = field(default_factory=list)
@@ -45,10 +45,10 @@ class SelectionHistory:
         return len(self.selections)
 
     def record(self, step: int, mask: HeadMask, temperature: float | None = None) -> int:
-        """Note the selection after so many steps; a step that is there already is noted once.
+        """Record the selection after this many steps; a step is recorded only once.
 
         Returns:
-            How many of the selected heads were not selected at the last entry.
+            How many of the selected heads were not selected in the previous entry.
         """
         now = mask.indices
         before = self.selections[-1].heads if self.selections else now
@@ -57,16 +57,16 @@ class SelectionHistory:
         return len(set(now) - set(before))
 
     def record_metric(self, step: int, value: float) -> None:
-        """Note how good the model is after so many steps, with the selected heads alone."""
+        """Record the metric after this many steps, with only the selected heads."""
         self.metrics.append((step, value))
 
     def clear(self) -> None:
-        """Forget all, for a training that starts anew."""
+        """Forget everything, for a training that starts again."""
         self.selections.clear()
         self.metrics.clear()
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file, whole or not at all."""
+        """Write a JSON file, completely or not at all."""
         parts = {
             "selections": [selection._asdict() for selection in self.selections],
             "metrics": [{"step": step, "value": value} for step, value in self.metrics],
@@ -77,14 +77,14 @@ class SelectionHistory:
         ]
         text = ",\n  ".join([f'"format": "{_FORMAT}"', *lists])
         text = f"{{\n  {text}\n}}\n"
-        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, path: str | Path) -> SelectionHistory:
         """Read what `save` wrote."""
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
-            # Files from before there were temperatures and metrics have neither.
+            # Older files have no temperatures and no metrics.
             return cls(
                 [
                     Selection(int(row["step"]), tuple(row["heads"]), row.get("temperature"))

@@ -1,8 +1,8 @@
 """A pruner beside a model whose weights are spread over processes (FSDP 1 and 2).
 
-The pruner's few parameters stay whole on every process. They share the model's optimizer, but
-`accelerate` and torch know the optimizer of a sharded model by the model's names, and trip over a
-parameter that has none; so they are not shown it.
+The pruner's few parameters stay whole on every process, and share the model's optimizer. But
+`accelerate` and torch handle the optimizer of a sharded model by the names of the model's
+parameters, and fail on a parameter that has none. So the pruner's are hidden from them.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Trainer
+from transformers import PreTrainedModel
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.pruners.base import Pruner
-from headcount.training.saved import OPTIMIZER
+from headcount.training.checkpoint_files import OPTIMIZER
 
 
 @contextmanager
 def showing(
     optimizer: torch.optim.Optimizer, pruner: Pruner, pruner_only: bool = False
 ) -> Iterator[torch.optim.Optimizer]:
-    """Let an optimizer hold the model's parameters only, or the pruner's, for a while.
+    """Let an optimizer hold only the model's parameters, or only the pruner's, in this block.
 
     Args:
-        optimizer: holds both; the pruner's groups are its last ones when the block ends.
-        pruner: whose parameters to hide.
-        pruner_only: hide the model's instead.
+        optimizer: holds both. When the block ends, the pruner's groups are its last ones.
+        pruner: the pruner whose parameters to hide.
+        pruner_only: hide the model's parameters instead.
 
     Yields:
         The optimizer without the wrapper of `accelerate`.
@@ -58,7 +58,7 @@ def showing(
 
 
 def preparing(prepare: Callable[..., Any], pruner: Pruner) -> Callable[..., Any]:
-    """`Accelerator.prepare`, which exchanges the optimizer's parameters for shards by name."""
+    """`Accelerator.prepare`, which replaces parameters by shards, without the pruner's."""
 
     def without_pruner(*objects: Any, **options: Any) -> Any:
         with ExitStack() as hidden:
@@ -71,9 +71,9 @@ def preparing(prepare: Callable[..., Any], pruner: Pruner) -> Callable[..., Any]
 
 
 def skeleton(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy of a model without its weights: what to fill when they have been gathered.
+    """A copy of a model without its weights, for `gathered` to fill.
 
-    Sharding changes a model in place, and torch has no way back.
+    Sharding changes a model in place, and torch cannot undo it.
     """
     hollow = {
         id(p): nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
@@ -85,12 +85,11 @@ def skeleton(model: PreTrainedModel) -> PreTrainedModel:
 def gathered(skeleton: PreTrainedModel, sharded: nn.Module) -> PreTrainedModel:
     """The whole model, on every process; all of them have to call this.
 
-    Args:
-        skeleton: of the model as it was before it was sharded.
-        sharded: the model, in the outermost wrapper.
+    `skeleton` was made before the model was sharded; `sharded` is the model in its outermost
+    wrapper.
     """
     weights = _whole_weights(sharded)
-    # A copy once more, so that weights which are shared stay so.
+    # Another copy, so that shared weights stay shared.
     filled = {
         id(p): nn.Parameter(weights[name], requires_grad=p.requires_grad)
         for name, p in skeleton.named_parameters()
@@ -102,12 +101,12 @@ def gathered(skeleton: PreTrainedModel, sharded: nn.Module) -> PreTrainedModel:
 
 
 def _whole_weights(sharded: nn.Module) -> dict[str, Tensor]:
-    # Not every build of torch has them.
+    # Not every build of torch has these modules.
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.tensor import DTensor
 
-    # FSDP 2 gives its shards, so that no device has to hold more than one whole weight at a time.
+    # FSDP 2 gives its shards: no device has to hold more than one whole weight at a time.
     is_first = bool(FullyShardedDataParallel.fsdp_modules(sharded))
     state: dict[str, Any] = get_model_state_dict(
         sharded, options=StateDictOptions(full_state_dict=is_first)
@@ -120,40 +119,46 @@ def _whole_weights(sharded: nn.Module) -> dict[str, Tensor]:
     return weights
 
 
-class ShardedTrainer(Trainer):
-    """A `Trainer` that keeps the optimizer's state of a pruner beside that of a sharded model."""
+def save_optimizer(
+    optimizer: torch.optim.Optimizer,
+    pruner: Pruner,
+    folder: Path,
+    save: Callable[[], None],
+    own: bool,
+) -> None:
+    """Save the optimizer of a sharded model, and the pruner's part of it in a file of its own.
 
-    pruner: Pruner
+    Args:
+        optimizer: holds the parameters of both.
+        pruner: the pruner whose parameters `save` must not see.
+        folder: the folder of the checkpoint.
+        save: saves the optimizer as `Trainer` does.
+        own: whether this process writes the pruner's part.
+    """
+    with showing(optimizer, pruner):
+        save()
+    if own:
+        with showing(optimizer, pruner, pruner_only=True) as of_pruner:
+            state = of_pruner.state_dict()
+        write_atomically(folder / OPTIMIZER, lambda path: torch.save(state, path))
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        assert self.optimizer is not None
-        return self.optimizer
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        if not self.is_fsdp_enabled:
-            super()._save_optimizer_and_scheduler(output_dir)
-            return
-        with showing(self._optimizer(), self.pruner):
-            super()._save_optimizer_and_scheduler(output_dir)
-        if self.args.should_save:
-            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
-                state = own.state_dict()
-            write_whole(Path(output_dir) / OPTIMIZER, lambda path: torch.save(state, path))
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None or not self.is_fsdp_enabled:
-            super()._load_optimizer_and_scheduler(checkpoint)
-            return
-        own_state = Path(checkpoint) / OPTIMIZER
-        with showing(self._optimizer(), self.pruner) as others:
-            if any(group["params"] for group in others.param_groups):
-                super()._load_optimizer_and_scheduler(checkpoint)
-            elif own_state.is_file() and self.lr_scheduler is not None:
-                # Of a frozen model: torch refuses to load an optimizer of nothing.
-                scheduler = torch.load(Path(checkpoint) / "scheduler.pt", weights_only=True)
-                self.lr_scheduler.load_state_dict(scheduler)
-        # Not there with `save_only_model`.
-        if own_state.is_file():
-            with showing(self._optimizer(), self.pruner, pruner_only=True) as own:
-                state = torch.load(own_state, map_location="cpu", weights_only=True)
-                own.load_state_dict(state)
+def load_optimizer(
+    optimizer: torch.optim.Optimizer,
+    pruner: Pruner,
+    folder: Path,
+    load: Callable[[], None],
+    scheduler: Any,
+) -> None:
+    """Load what `save_optimizer` wrote; `load` loads optimizer and scheduler as `Trainer` does."""
+    of_pruner = folder / OPTIMIZER
+    with showing(optimizer, pruner) as others:
+        if any(group["params"] for group in others.param_groups):
+            load()
+        elif of_pruner.is_file() and scheduler is not None:
+            # The model is frozen, and torch refuses to load an optimizer without parameters.
+            scheduler.load_state_dict(torch.load(folder / "scheduler.pt", weights_only=True))
+    # With `save_only_model` there is no such file.
+    if of_pruner.is_file():
+        with showing(optimizer, pruner, pruner_only=True) as own:
+            own.load_state_dict(torch.load(of_pruner, map_location="cpu", weights_only=True))

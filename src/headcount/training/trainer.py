@@ -1,7 +1,8 @@
 """The Trainer of `transformers` with a pruner inside.
 
-It runs the training; here is only what a pruner needs: gates for the trainer's life, a parameter
-group with its own learning rate and clipping, and its state in every checkpoint.
+`Trainer` runs the training. This file adds what a pruner needs: gates on the model, a parameter
+group with its own learning rate and clipping, and its state in every checkpoint. The rest is in
+parts that the trainer owns: a `Cutter`, a `Teacher` and a `SelectionHistory`.
 """
 
 from __future__ import annotations
@@ -13,198 +14,186 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 from transformers import PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer_utils import TrainOutput
 
+from headcount import seams
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner, frozen
-from headcount.surgery import remove_heads
-from headcount.training.averaging import AveragingTrainer
-from headcount.training.callback import PrunerCallback
-from headcount.training.clipping import clipping_with_model
+from headcount.surgery.remove import remove_heads
+from headcount.training import sharded
+from headcount.training.between_steps import BetweenSteps
+from headcount.training.checkpoint_files import HISTORY, load_pruner, save_pruner, saved_heads
+from headcount.training.cutting import Cutter, refuse_uncuttable
 from headcount.training.history import SelectionHistory
-from headcount.training.logs import TellingTrainer
-from headcount.training.operate import OperatingTrainer
-from headcount.training.saved import HISTORY, load_pruner, save_pruner, saved_heads
-from headcount.training.sharded import ShardedTrainer, gathered, preparing, skeleton
-from headcount.training.shrink import refuse_uncuttable, worth_cutting
-from headcount.training.step import PrunerStep
+from headcount.training.rate_schedule import begin_anew
+from headcount.training.step import AveragingTrainer, PrunerStep, clipping_with_model
+from headcount.training.teacher import Distillation, Teacher
 
 
-class PruningTrainer(TellingTrainer, OperatingTrainer, ShardedTrainer, AveragingTrainer):
-    """A `Trainer` that chooses K heads of the model while it trains it.
+class PruningTrainer(AveragingTrainer):
+    """A `Trainer` that chooses K heads of the model while it trains.
 
         trainer = PruningTrainer(model=model, pruner=JointDSP(keep=12), args=..., ...)
         trainer.train()
         small = trainer.pruned_model()
 
-    Training uses the pruner's gates; evaluation, prediction and generation use its mask, also in
-    the middle of the training (all heads, as long as `Handover` has not operated). A training that
-    stopped goes on with `train(resume_from_checkpoint=True)`, exactly as if it had not stopped.
-    `selection_history.json` in the output folder tells which heads were selected at every log, and
-    at which temperature.
+    Training uses the pruner's gates. Evaluation, prediction and generation use its mask, also in
+    the middle of the training; before `Handover` has operated, that is all heads. To resume a
+    training that stopped, call `train(resume_from_checkpoint=True)`; the result is exactly the
+    same. `selection_history.json` in the output folder has the selected heads and the temperature
+    at every log.
 
-    Training logs gain `heads_selected`, `heads_changed` (since the last log), and where the pruner
-    has them `temperature`, `heads_expected` and `penalty_weight`. The logged loss is the model's,
-    mixed with the teacher's if there is one, without the pruner's penalty, so that runs compare.
+    Training logs also have `heads_selected`, `heads_changed` (since the last log) and, if the
+    pruner has them, `temperature`, `heads_expected` and `penalty_weight`. The logged loss includes
+    the teacher's, but not the pruner's penalty, so that runs can be compared.
 
     Args:
         *args: see `Trainer`.
-        pruner: how to choose; it is attached to the model, and the gates stay in place, until
-            `pruned_model` is called. `PipelinedDSP` also freezes the model as long.
-        **kwargs: see `Trainer`; and `teacher`, the fine-tuned model with all its heads, to learn
-            from it as a `distillation` says. With `Handover` and a `distillation` alone, it is the
-            model itself as it was before its first operation. An optimizer of your own gets the
-            pruner's group added; with a scheduler of your own, put `pruner.parameter_groups()` into
-            the optimizer first.
+        pruner: how to choose the heads. Its gates stay on the model until `pruned_model` is called.
+            `PipelinedDSP` also freezes the model until then.
+        teacher: the fine-tuned model with all its heads, to learn from besides the labels. It is
+            frozen. None learns from the labels alone, with one exception: `Handover` with a
+            `distillation` learns from the model as it was before its first operation.
+        distillation: how to learn from the teacher; None for the defaults.
+        **kwargs: see `Trainer`. The pruner's group is added to an optimizer of your own. If you
+            also give a scheduler, put `pruner.parameter_groups()` into the optimizer first.
+
+    Attributes:
+        history: the selected heads at every log.
+        cutter: cuts heads while training.
+        teacher: mixes the distance to the teacher's outputs into the loss; its `model` is the
+            teacher itself.
     """
 
-    def __init__(self, *args: Any, pruner: Pruner, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        pruner: Pruner,
+        teacher: PreTrainedModel | None = None,
+        distillation: Distillation | None = None,
+        **kwargs: Any,
+    ) -> None:
+        seams.require(*seams.TRAINER)
         if kwargs.get("model_init") is not None:
             raise HeadcountError(
                 "a pruner is bound to one model, but model_init makes new ones; give model instead"
             )
         super().__init__(*args, **kwargs)
         self.pruner = pruner
-        self.teaches_itself = (
-            pruner.teaches_itself and kwargs.get("distillation") is not None and not self.teacher
-        )
         self.history = SelectionHistory()
+        itself = pruner.teaches_itself and distillation is not None and teacher is None
+        self.teacher = Teacher(self, distillation, itself)
+        if teacher is not None:
+            self.teacher.learn_from(teacher)
+        self.cutter = Cutter(self)
+        self.pruner_step: PrunerStep | None = None
         self._gates = ExitStack()
         self._removed = False
-        self._skeleton = skeleton(self._plain()) if self.is_fsdp_enabled else None
+        self._skeleton = sharded.skeleton(self.plain_model()) if self.is_fsdp_enabled else None
         if pruner.cuts_while_training:
             refuse_uncuttable(self.args, self.is_fsdp_enabled or self.is_deepspeed_enabled)
-        self.pruner_step: PrunerStep | None = None
-        pruner.refuse(self._plain())
+        pruner.refuse(self.plain_model())
         self._attach()
         pruner.to(home_of(self.args.device))
+        self._prepare_accelerator()
+        self.add_callback(BetweenSteps(self))
+
+    def _prepare_accelerator(self) -> None:
+        """Adapt accelerate to parameters that are not the model's: sharding, DDP, clipping."""
+        accelerator, pruner = self.accelerator, self.pruner
         if self.is_fsdp_enabled:
-            self.accelerator.prepare = preparing(self.accelerator.prepare, pruner)
-        elif not any(p.requires_grad for p in self._plain().parameters()):
+            accelerator.prepare = sharded.preparing(accelerator.prepare, pruner)
+        elif not any(p.requires_grad for p in self.plain_model().parameters()):
             # DistributedDataParallel refuses a frozen model, which needs no averaging.
-            prepare = partial(self.accelerator.prepare_model, evaluation_mode=True)
-            self.accelerator.prepare_model = prepare
-        if self._setting("clip", 1.0) == "with-model":
-            clip = self.accelerator.clip_grad_norm_
-            self.accelerator.clip_grad_norm_ = clipping_with_model(clip, pruner)
-        self.add_callback(PrunerCallback(self))
+            prepare = partial(accelerator.prepare_model, evaluation_mode=True)
+            accelerator.prepare_model = prepare
+        if pruner.clip == "with-model":
+            clip = accelerator.clip_grad_norm_
+            accelerator.clip_grad_norm_ = clipping_with_model(clip, pruner)
+
+    def plain_model(self) -> PreTrainedModel:
+        """The model without the wrappers for several processes."""
+        return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
+
+    def folder(self) -> Path:
+        """The folder of the checkpoints."""
+        return Path(self._get_output_dir(trial=None))
+
+    # ── gates ──
 
     def _attach(self) -> None:
-        """Put the gates in place; a choice that is final needs none."""
-        model, pruner = self._plain(), self.pruner
+        """Put the gates on the model; a final choice needs none."""
+        model, pruner = self.plain_model(), self.pruner
         if pruner.committed is None:
             self.pruner_step = PrunerStep(self._gates.enter_context(pruner.attached(model)))
             checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
             if checkpointing.get("use_reentrant"):
-                # It goes backward into blocks whose input asks for it only, not for gates' sake.
+                # Reentrant checkpointing goes backward into a block only if its input requires
+                # gradients; gates that do are not enough.
                 model.enable_input_require_grads()
                 self._gates.callback(model.disable_input_require_grads)
         else:
             self.pruner_step = None
-            pruner.zero_grad()  # the optimizer would go on with the last one
-            self._gates.enter_context(frozen(model, pruner.freeze))
+            pruner.zero_grad()  # or the optimizer would apply the last gradient in every step
+            self._gates.enter_context(frozen(model, pruner.settings.freeze))
+
+    def take_gates_off(self) -> None:
+        """Leave the model without gates until `cut` puts them back."""
+        self._gates.close()
+
+    def mask(self, keep: int | float | None = None) -> HeadMask:
+        """The heads that are selected now, for one of several K; None for the smallest K."""
+        return self.pruner.mask(keep)
+
+    # ── training, with pauses to cut heads ──
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """Train as `Trainer` does; heads that are out from the start are cut before."""
+        """Train as `Trainer` does, and pause to cut heads."""
         if self._removed:
             raise HeadcountError(
                 "the heads were removed from this trainer's model; make a new Trainer to train on"
             )
-        begins = not resume_from_checkpoint  # else what was cut is in the checkpoint
-        if begins and (self.is_operation_due(0, 1) or self.pruner.looks_at):
-            self._move_model_to_device(self._plain(), self.args.device)  # else done after this
-        if begins and self.pruner.looks_at:
+        if not resume_from_checkpoint:  # else the checkpoint says what was cut
+            self._begin()
+        output: TrainOutput = super().train(resume_from_checkpoint, *args, **kwargs)
+        while self.cutter.is_pausing and (checkpoint := self.cutter.cut_and_save()) is not None:
+            output = super().train(str(checkpoint), *args, **kwargs)
+        return output
+
+    def _begin(self) -> None:
+        """Do what comes before the first step: look, operate, cut heads that are out already."""
+        pruner = self.pruner
+        operates = pruner.is_due(0, 1)
+        if operates or pruner.looks_at:
+            # Otherwise `Trainer` does this later.
+            self._move_model_to_device(self.plain_model(), self.args.device)
+        if pruner.looks_at:
             self._gates.close()
-            self.look()
+            self.cutter.look()
             self._attach()
-        lasting = self.pruner.lasting(0, 1) if begins else None
-        if begins and self.is_operation_due(0, 1):
-            self.cut(self.operate())
-        elif lasting is not None and len(lasting) < len(find_heads(self._plain())):
+        lasting = pruner.lasting(0, 1)
+        if operates:
+            self.cut(self.cutter.operate())
+        elif lasting is not None and len(lasting) < len(find_heads(self.plain_model())):
             self.cut(lasting)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def cut(self, mask: HeadMask) -> None:
-        """Cut heads out of the model in training, and take the gates of the rest up again."""
+        """Cut all heads except these out of the model in training, and gate those again."""
         self._gates.close()
-        super().cut(mask)
+        self.cutter.cut(mask)
         self.pruner.commit(mask)
         self._attach()
 
-    def consider_cutting(self) -> None:
-        """Pause after this step if enough heads are known to be out."""
-        done, total = self.state.global_step, self.state.max_steps
-        if self.is_operation_due(done, total):
-            self.cut_after_step(self.operate)
-            return
-        lasting = self.pruner.lasting(done, total)
-        if lasting is None or done >= total:
-            return
-        final = len(self.pruner.counts) == 1 and lasting == self.pruner.mask()
-        # Known, not looked for: this is asked after every step.
-        here = len(self.pruner.bound() if self.pruner.present is None else self.pruner.present)
-        if worth_cutting(here, lasting, final):
-            self.cut_after_step(lambda: lasting)
-
-    def operate(self, last: bool = False) -> HeadMask:
-        """Take the gates off, and have the pruner operate."""
-        self._gates.close()
-        return super().operate(last)
-
-    def _plain(self) -> PreTrainedModel:
-        return self.accelerator.unwrap_model(self.model)  # type: ignore[no-any-return]
-
-    def detach(self) -> PreTrainedModel:
-        """Take the gates off, and return the model as it was trained, uncut or as it was cut there.
-
-        Of a model that FSDP shards it is a whole copy, gathered on every process at once.
-        """
-        self._gates.close()
-        if self.is_operation_due(1, 1):
-            self.cut(self.operate(last=True))  # the training ended before it came to that
-            self._gates.close()
-        if self._skeleton is not None:
-            self.model = self.model_wrapped = gathered(self._skeleton, self.model_wrapped)
-            # From here on the Trainer has a whole model to evaluate and to save.
-            self.is_fsdp_enabled, self._skeleton = False, None
-            self._move_model_to_device(self._plain(), self.args.device)
-        return self._plain()
-
-    def pruned_model(self, keep: int | float | None = None) -> PreTrainedModel:
-        """Take the gates off, cut the closed heads out of the model in place, and return it.
-
-        The trainer can still evaluate, predict and save, with the small model; to train that on,
-        make a new one.
-
-        Args:
-            keep: which K, of a pruner that was given several; None for the smallest. Called again
-                with a smaller one, it cuts the same model further.
-        """
-        model = self.detach()
-        if keep is not None or not self._removed:
-            remove_heads(model, self.mask(keep))
-            self._removed = True
-        return model
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """The optimizer of `Trainer`, with the pruner's own groups."""
-        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
-        missing = [g for g in self.pruner.parameter_groups() if not _held(optimizer, g)]
-        if missing and self.lr_scheduler is not None:
-            raise HeadcountError(
-                "the scheduler was made for an optimizer without the pruner's parameters; call "
-                "pruner.bind(find_heads(model)), put pruner.parameter_groups() into the optimizer "
-                "and make the scheduler after that"
-            )
-        if missing:
-            # A frozen model leaves empty groups, whose learning rate would be the logged one.
-            optimizer.param_groups[:] = [g for g in optimizer.param_groups if g["params"]]
-        for group in missing:
-            optimizer.add_param_group(group)
-        return optimizer
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        if self.cutter.is_pausing:
+            # The checkpoint after the cut has the same name. It must be there completely or not at
+            # all, so no other one is written here.
+            self.control.should_save = False
+        super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def training_step(
         self,
@@ -221,51 +210,176 @@ class PruningTrainer(TellingTrainer, OperatingTrainer, ShardedTrainer, Averaging
             step.begin(self.state.global_step, self.state.max_steps)
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch, **kwargs)
         if step is not None and self.accelerator.sync_gradients:
-            # Before the unscaling of mixed precision, so that it sees an overflow here too.
+            # Before mixed precision unscales the gradients, so that it sees an overflow in these.
             scaler = self.accelerator.scaler
             step.finish(1.0 if scaler is None else scaler.get_scale())
         return loss
 
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The loss of `Trainer`, mixed with the distance to the teacher while the model trains."""
+        own: Any = super().compute_loss
+        if self.teacher.model is None or not model.training:
+            return own(model, inputs, return_outputs, num_items_in_batch)
+        loss, outputs = self.teacher.mixed_loss(
+            inputs, num_items_in_batch, lambda asked: own(model, asked, True, num_items_in_batch)
+        )
+        return (loss, outputs) if return_outputs else loss
+
+    # ── optimizer ──
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """The optimizer of `Trainer`, with the pruner's own groups."""
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        missing = [g for g in self.pruner.parameter_groups() if not _held(optimizer, g)]
+        if missing and self.lr_scheduler is not None:
+            raise HeadcountError(
+                "the scheduler was made for an optimizer without the pruner's parameters; call "
+                "pruner.bind(find_heads(model)), put pruner.parameter_groups() into the optimizer "
+                "and make the scheduler after that"
+            )
+        if missing:
+            # A frozen model leaves empty groups, and their learning rate would be logged.
+            optimizer.param_groups[:] = [g for g in optimizer.param_groups if g["params"]]
+        for group in missing:
+            optimizer.add_param_group(group)
+        return optimizer
+
+    def create_scheduler(self, num_training_steps: int, *args: Any, **kwargs: Any) -> LRScheduler:
+        """The scheduler of `Trainer`; unless it is your own, it starts again in each part."""
+        given = self.lr_scheduler is not None
+        scheduler: LRScheduler = super().create_scheduler(num_training_steps, *args, **kwargs)
+        bounds = self.pruner.parts(num_training_steps)
+        if len(bounds) > 2 and not given:
+            begin_anew(scheduler, self.args, bounds, self.pruner.late_rate)
+        return scheduler
+
     def prepare_update(self) -> None:
-        """Right before the optimizer's step: clip the pruner's gradients, and set its rate."""
-        clip = self._setting("clip", 1.0)
-        if clip not in (None, "with-model"):
+        """Right before the optimizer's step, clip the pruner's gradients and set its rate."""
+        clip = self.pruner.clip
+        if clip is not None and clip != "with-model":
             nn.utils.clip_grad_norm_(list(self.pruner.parameters()), clip)
-        if not self._setting("decay", True):
+        if not self.pruner.decays:
             for group in self.pruner.parameter_groups():
                 for own in self._optimizer().param_groups:
                     if any(p is group["params"][0] for p in own["params"]):
                         own["lr"] = group["lr"]
 
-    def _setting(self, name: str, default: Any) -> Any:
-        return getattr(getattr(self.pruner, "settings", None), name, default)
+    def _optimizer(self) -> torch.optim.Optimizer:
+        assert self.optimizer is not None
+        return self.optimizer
+
+    # ── logs and checkpoints ──
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log as `Trainer` does; training logs also have numbers about the heads."""
+        if "loss" in logs:
+            changed = self.note_selection()
+            logs |= {"heads_selected": len(self.mask()), "heads_changed": changed}
+            if (temperature := self.pruner.temperature) is not None:
+                logs["temperature"] = float(temperature)
+            logs.update(self.pruner.readings())
+        super().log(logs, *args, **kwargs)
+
+    def note_selection(self) -> int:
+        """Record the selection of this step in the history; see `SelectionHistory.record`."""
+        temperature = self.pruner.temperature
+        return self.history.record(
+            self.state.global_step, self.mask(), None if temperature is None else float(temperature)
+        )
+
+    def save_history(self) -> None:
+        """Write `selection_history.json` into the output folder."""
+        if self.args.should_save and self.args.output_dir is not None:
+            self.history.save(Path(self.args.output_dir) / HISTORY)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any, *args: Any, **kwargs: Any) -> None:
-        # Before the rest: the Trainer writes its state last, and what has that is complete.
-        folder = f"checkpoint-{self.state.global_step}"
+        # Before the rest: the Trainer writes its state last, so a checkpoint with it is complete.
         if self.args.should_save:
-            here = HeadMask.all(find_heads(self._plain()))
-            place = Path(self._get_output_dir(trial=trial)) / folder
-            save_pruner(self.pruner, self.history, here, place)
+            here = HeadMask.all(find_heads(self.plain_model()))
+            place = Path(self._get_output_dir(trial=trial))
+            folder = place / f"checkpoint-{self.state.global_step}"
+            save_pruner(self.pruner, self.history, here, folder)
         self.save_history()
         super()._save_checkpoint(model, trial, *args, **kwargs)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         load_pruner(self.pruner, Path(resume_from_checkpoint))
         here = saved_heads(Path(resume_from_checkpoint))
-        fewer = here is not None and len(here) < len(find_heads(self._plain()))
-        if here is not None and (fewer or self.has_operated):
+        fewer = here is not None and len(here) < len(find_heads(self.plain_model()))
+        if here is not None and (fewer or self.pruner.has_operated):
             self._gates.close()
-            self.remember_teacher()
+            self.teacher.restore()
             self.cut(here)
         super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
         self.history = SelectionHistory.load(Path(resume_from_checkpoint) / HISTORY)
 
     def _load_best_model(self) -> None:
-        # The history is that of the training, which ended elsewhere than at its best.
+        # The history is that of the whole training, not only up to its best step.
         self.note_selection()
         super()._load_best_model()
         load_pruner(self.pruner, Path(str(self.state.best_model_checkpoint)))
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        save = super()._save_optimizer_and_scheduler
+        if not self.is_fsdp_enabled:
+            save(output_dir)
+            return
+        sharded.save_optimizer(
+            self._optimizer(), self.pruner, Path(output_dir), partial(save, output_dir),
+            self.args.should_save,
+        )  # fmt: skip
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        load = super()._load_optimizer_and_scheduler
+        if checkpoint is None or not self.is_fsdp_enabled:
+            load(checkpoint)
+            return
+        sharded.load_optimizer(
+            self._optimizer(), self.pruner, Path(checkpoint), partial(load, checkpoint),
+            self.lr_scheduler,
+        )  # fmt: skip
+
+    # ── afterwards ──
+
+    def detach(self) -> PreTrainedModel:
+        """Take the gates off, and return the model as it was trained.
+
+        It has all heads that were not cut while training. If FSDP shards the model, this is a whole
+        copy; all processes have to call this method together.
+        """
+        self._gates.close()
+        if self.pruner.is_due(1, 1):
+            self.cut(self.cutter.operate(last=True))  # the training ended before the operation
+            self._gates.close()
+        if self._skeleton is not None:
+            whole = sharded.gathered(self._skeleton, self.model_wrapped)
+            self.model = self.model_wrapped = whole
+            # From now on the Trainer evaluates and saves a whole model.
+            self.is_fsdp_enabled, self._skeleton = False, None
+            self._move_model_to_device(self.plain_model(), self.args.device)
+        return self.plain_model()
+
+    def pruned_model(self, keep: int | float | None = None) -> PreTrainedModel:
+        """Take the gates off, cut the closed heads out of the model in place, and return it.
+
+        The trainer can still evaluate, predict and save the small model. To train it further, make
+        a new trainer.
+
+        Args:
+            keep: one of the K of a pruner that was given several; None for the smallest. Call it
+                again with a smaller K to cut the same model further.
+        """
+        model = self.detach()
+        if keep is not None or not self._removed:
+            remove_heads(model, self.mask(keep))
+            self._removed = True
+        return model
 
 
 class Seq2SeqPruningTrainer(PruningTrainer, Seq2SeqTrainer):
@@ -273,7 +387,7 @@ class Seq2SeqPruningTrainer(PruningTrainer, Seq2SeqTrainer):
 
 
 def home_of(device: torch.device) -> torch.device:
-    """Where a pruner computes: beside the model, but for devices that have no float64."""
+    """Where a pruner computes: on the model's device, or on the CPU if that has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 

@@ -1,4 +1,4 @@
-"""The course of the learning rate in a training of several parts, each of which begins anew."""
+"""The learning rate of a training in several parts: its schedule starts again in each part."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def begin_anew(
     bounds: Sequence[int],
     last: float | None = None,
 ) -> None:
-    """Let a scheduler run through its course once in each part of the training.
+    """Let a scheduler run through its schedule once in each part of the training.
 
     Args:
         scheduler: made by `Trainer` for the whole training; changed in place.
-        args: what it was made from; the warm-up gets shorter with the parts.
+        args: what it was made from. The warm-up of a part is shorter, as the part is.
         bounds: the first step of each part, and the number of all steps.
         last: the model's learning rate in the last part; None for the same as before.
     """
@@ -56,7 +56,7 @@ def begin_anew(
 def _part(
     args: TrainingArguments, rate: float, total: int, start: int, stop: int
 ) -> Callable[[int], float]:
-    """The factor of the learning rate, by the step of a part; some end at a rate of their own."""
+    """The factor by the step of one part; some schedules end at a fixed rate and need `rate`."""
     stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate)
     own: Any = args.lr_scheduler_kwargs or {}
     made = get_scheduler(

@@ -1,4 +1,4 @@
-"""What a trainer with a pruner does between the steps."""
+"""What a `PruningTrainer` does between the steps, as a callback of transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from headcount.training.trainer import PruningTrainer
 
 
-class PrunerCallback(TrainerCallback):
-    """Calls the trainer where it has no method of its own to override."""
+class BetweenSteps(TrainerCallback):
+    """Calls the trainer where `Trainer` has no method to override."""
 
     def __init__(self, trainer: PruningTrainer) -> None:
         self.trainer = trainer
@@ -19,35 +19,37 @@ class PrunerCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Note the first selection."""
+        """Record the first selection."""
         if self.trainer.pruner_step is not None:
             self.trainer.pruner_step.forget()
-        self.trainer.begin_history()
+        if state.global_step == 0:  # a resumed training has its history already
+            self.trainer.history.clear()
+            self.trainer.note_selection()
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Clip the pruner's gradients, and set its rate."""
+        """Clip the pruner's gradients, and set its learning rate."""
         self.trainer.prepare_update()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """See whether heads can be cut."""
-        self.trainer.consider_cutting()
+        """Pause the training if heads can be cut."""
+        self.trainer.cutter.consider()
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> TrainerControl:
-        """Do nothing of what an epoch ends with where a pause to cut heads is in its middle."""
+        """Skip the epoch's evaluation and log if a pause to cut heads ended it too early."""
         done = state.epoch or 0.0
-        if self.trainer.is_pausing and abs(done - round(done)) > 1e-6:
+        if self.trainer.cutter.is_pausing and abs(done - round(done)) > 1e-6:
             control.should_evaluate = control.should_log = False
         return control
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Note the last selection, and write them all."""
+        """Record the last selection, and write the history."""
         self.trainer.note_selection()
         self.trainer.save_history()

@@ -1,4 +1,4 @@
-"""The pruner's files in a checkpoint of the trainer."""
+"""The files that a pruner adds to a checkpoint of the trainer."""
 
 from __future__ import annotations
 
@@ -9,44 +9,34 @@ from typing import Any
 from safetensors.torch import load_file, load_model, save_file, save_model
 from transformers import PreTrainedModel
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
-from headcount.pruners.hard_concrete import HardConcrete
 from headcount.training.history import SelectionHistory
 
 WEIGHTS, STATE, HISTORY = "pruner.safetensors", "pruner.json", "selection_history.json"
-TEACHER = "teacher.safetensors"  # of a model that teaches itself; beside the checkpoints
-OPTIMIZER = "pruner_optimizer.pt"  # of a sharded model; else it is in the Trainer's own file
+TEACHER = "teacher.safetensors"  # if a model teaches itself; in the folder of the checkpoints
+OPTIMIZER = "pruner_optimizer.pt"  # if the model is sharded; else it is in the Trainer's own file
 
 
 def save_pruner(pruner: Pruner, history: SelectionHistory, heads: HeadMask, folder: Path) -> None:
-    """Write what the pruner has learned, and the history of its choice, into a folder.
-
-    Args:
-        pruner: any.
-        history: of its choice.
-        heads: that the model has; fewer than at the start if some were cut since.
-        folder: of the checkpoint.
-    """
+    """Write what the pruner has learned, its history, and the heads that the model has now."""
     weights = {name: value.cpu().contiguous() for name, value in pruner.state_dict().items()}
-    state: dict[str, Any] = {"pruner": pruner.name, "heads": heads.to_dict()}
-    if isinstance(pruner, HardConcrete):
-        state["penalty_weight"] = pruner.penalty_weight
+    state: dict[str, Any] = {"pruner": pruner.name, "heads": heads.to_dict(), **pruner.state()}
     text = json.dumps(state, indent=2) + "\n"
-    write_whole(folder / WEIGHTS, lambda path: save_file(weights, path))
-    write_whole(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
+    write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
+    write_atomically(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
     history.save(folder / HISTORY)
 
 
 def save_teacher(teacher: PreTrainedModel, folder: Path) -> None:
-    """Write the weights of a model that was copied in the middle of its training."""
-    write_whole(folder / TEACHER, lambda path: save_model(teacher, str(path)))
+    """Write the weights of a teacher that was copied in the middle of the training."""
+    write_atomically(folder / TEACHER, lambda path: save_model(teacher, str(path)))
 
 
 def load_teacher(teacher: PreTrainedModel, folder: Path) -> None:
-    """Read what `save_teacher` wrote into a model of the same kind."""
+    """Load what `save_teacher` wrote into a model of the same architecture."""
     try:
         load_model(teacher, folder / TEACHER)
     except OSError as error:
@@ -57,13 +47,13 @@ def load_teacher(teacher: PreTrainedModel, folder: Path) -> None:
 
 
 def saved_heads(folder: Path) -> HeadMask | None:
-    """The heads that the model of a checkpoint has; None if it does not tell."""
+    """The heads that the model of a checkpoint has; None if it does not say."""
     state = json.loads((folder / STATE).read_text(encoding="utf-8"))
     return HeadMask.from_dict(state["heads"]) if "heads" in state else None
 
 
 def load_pruner(pruner: Pruner, folder: Path) -> None:
-    """Read what `save_pruner` wrote about such a pruner."""
+    """Load what `save_pruner` wrote; refuse the files of another method."""
     try:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         weights = load_file(folder / WEIGHTS)
@@ -78,5 +68,4 @@ def load_pruner(pruner: Pruner, folder: Path) -> None:
             f"{pruner.name}; go on with the same pruner"
         )
     pruner.load_state_dict(weights)
-    if isinstance(pruner, HardConcrete):
-        pruner.penalty_weight = state["penalty_weight"]
+    pruner.restore(state)
