@@ -8,83 +8,51 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from datasets import Dataset
-from transformers import set_seed
 
 from headcount.errors import HeadcountError
 from headcount.loading.folder import new_folder
-from headcount.runs.elapsed import earlier_seconds
-from headcount.runs.evaluate import evaluate
 from headcount.runs.progress import Progress
-from headcount.runs.settings import RunSettings
-from headcount.runs.trainer import make_trainer, train, training_arguments
-from headcount.runs.unfinished import (
-    UNFINISHED,
+from headcount.runs.result import Scores
+from headcount.runs.resume import (
     discard,
+    earlier_seconds,
     first_change,
-    unfinished_folder,
+    open_unfinished,
+    train,
+    unfinished,
 )
-from headcount.tasks.base import Processor, Task
-from headcount.tasks.registry import make_task
+from headcount.runs.run import Run, scores_of
+from headcount.runs.settings import RunSettings
+from headcount.runs.trainer import evaluate
 
 SETTINGS, SCORES, SECONDS = "base_settings.json", "base_metrics.json", "base_seconds.json"
-Scores = dict[str, dict[str, float]]
-# Of the training: what has no part in the fine-tuning.
+# Training settings that play no part in the fine-tuning.
 LATER = (
     "pruning_epochs", "warm_start", "recovery_epochs", "distil", "distil_temperature",
     "distil_hidden", "pruning_learning_rate", "report_to", "log_every", "evaluate_every",
 )  # fmt: skip
 
 
-def base_settings(settings: RunSettings) -> dict[str, Any]:
-    """The settings that decide a fine-tuned model, whatever method comes after."""
-    everything = settings.to_dict()
-    for later in ("method", "keep", "settings", "trained_for", "variant"):
-        del everything[later]
-    for later in LATER:
-        del everything["training"][later]
-    return json.loads(json.dumps(everything))  # type: ignore[no-any-return]
-
-
 def fine_tune_base(settings: RunSettings, folder: Path, progress: Progress) -> Scores:
     """Fine-tune the base model of these settings into a folder, unless it is there already."""
-    task = make_task(settings.task, settings.data_settings())
-    source = task.model_folder(settings.model)
-    processor = task.load_processor(source)
-    task.load_model(source, processor)  # a task has its labels in the order of the model's
+    run = Run.open(settings, unfinished(folder), progress)
+    run.load()  # the task learns the order of the model's labels
     progress.begin("preparing data")
-    sets = task.evaluation_data(processor)
-    return fine_tuned(settings, source, task, processor, sets, folder, progress)
+    _ = run.sets
+    return fine_tuned(run, folder)
 
 
-def fine_tuned(
-    settings: RunSettings,
-    source: str,
-    task: Task,
-    processor: Processor,
-    sets: dict[str, Dataset],
-    folder: Path,
-    progress: Progress,
-) -> Scores:
-    """Fine-tune the model into a folder, unless it is there already.
-
-    Args:
-        settings: of the run.
-        source: the model's folder or hub name.
-        task: of the run.
-        processor: saved beside the model.
-        sets: to evaluate the model on.
-        folder: where it is kept.
-        progress: who wants to know.
+def fine_tuned(run: Run, folder: Path) -> Scores:
+    """Fine-tune the model of a run into a folder, unless it is there already.
 
     Returns:
         Its scores by evaluation set and metric.
     """
+    settings, task = run.settings, run.task
     wanted = base_settings(settings)
     if folder.exists():
         return _kept(folder, wanted)
-    set_seed(settings.seed)  # of a fresh output layer
-    model = task.load_model(source, processor)
+    model = run.load()
     trains = settings.training.epochs > 0
     if not (trains or task.is_trained(model)):
         raise HeadcountError(
@@ -93,25 +61,21 @@ def fine_tuned(
         )
     state = PartialState()
     if state.is_main_process:
-        unfinished_folder(folder, wanted, resume=True)
+        open_unfinished(folder, wanted, resume=True)
     state.wait_for_everyone()
-    work = folder.with_name(f"{folder.name}{UNFINISHED}")
-    data = task.train_data(processor)
+    work = unfinished(folder)
     started = time.perf_counter()
-    arguments = training_arguments(
-        settings.training, task, work, settings.training.epochs, settings.seed, len(data)
-    )
-    trainer = make_trainer(arguments, model, task, processor, progress, train=data)
+    trainer = run.trainer(model, data=run.train_data, epochs=settings.training.epochs, folder=work)
     if trains:
-        progress.begin("fine-tuning")
+        run.progress.begin("fine-tuning")
         train(trainer)
     seconds = time.perf_counter() - started + earlier_seconds(work)
-    results = evaluate(trainer, task, processor, sets, progress)
-    scores = {split: result.metrics for split, result in results.items()}
+    results = evaluate(trainer, task, run.processor, run.sets, run.progress)
+    scores = scores_of(results)
     if state.is_main_process:
         with new_folder(folder) as scratch:
             model.save_pretrained(scratch)
-            processor.save_pretrained(scratch)
+            run.processor.save_pretrained(scratch)
             _write(scratch / SETTINGS, wanted)
             _write(scratch / SCORES, scores)
             _write(scratch / SECONDS, seconds)
@@ -120,13 +84,24 @@ def fine_tuned(
     return scores
 
 
+def base_settings(settings: RunSettings) -> dict[str, Any]:
+    """The settings that decide the fine-tuned model, whatever method comes after."""
+    everything = settings.to_dict()
+    for later in ("method", "keep", "settings", "trained_for", "variant"):
+        del everything[later]
+    for later in LATER:
+        del everything["training"][later]
+    return json.loads(json.dumps(everything))  # type: ignore[no-any-return]
+
+
 def seconds_of(folder: Path) -> float:
-    """How long it took to fine-tune a base model; 0 if another version did, which does not tell."""
+    """How long it took to fine-tune a base model; 0 if an older version made it."""
     file = folder / SECONDS
     return float(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else 0.0
 
 
 def _kept(folder: Path, wanted: dict[str, Any]) -> Scores:
+    """The scores of the base model in a folder, if it has the wanted settings."""
     try:
         begun = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         scores: Scores = json.loads((folder / SCORES).read_text(encoding="utf-8"))

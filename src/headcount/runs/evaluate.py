@@ -1,90 +1,91 @@
-"""Score a model on the evaluation sets of a task, and compare masked with cut outputs."""
+"""Evaluate a model as it is or under a mask, and score its heads, without training anything."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import tempfile
+from pathlib import Path
 
-import torch
-from datasets import Dataset
-from torch import nn
-from transformers import EvalPrediction, Trainer
+from transformers import PreTrainedModel
 
 from headcount.errors import HeadcountError
 from headcount.gates import masked
+from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.runs.progress import Progress
-from headcount.tasks.base import Prediction, Processor, Task
+from headcount.pruners.michel import Granularity, importance, refuse_no_share
+from headcount.runs.progress import Progress, Told
+from headcount.runs.run import Run
+from headcount.runs.settings import RunSettings
+from headcount.runs.trainer import Evaluation
+from headcount.tasks.base import Task
 
-TOLERANCE = 1e-4  # rounding over a whole evaluation set, relative to the logits
-COMPARED = 16  # batches of the evaluation set, at least
+METHOD = "michel"  # the method whose importance `score_heads` finds
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """What a model reached on one evaluation set.
+def evaluate_model(
+    settings: RunSettings, mask: HeadMask | None, progress: Progress
+) -> tuple[Task, dict[str, Evaluation]]:
+    """The scores of a model on the task's evaluation sets.
 
-    Attributes:
-        metrics: by name.
-        predictions: one per example, in the order of the set.
-        gold: what they should be, where such a thing exists.
+    Args:
+        settings: names the model, the task and the data.
+        mask: the heads to keep open; None leaves the model as it is.
+        progress: receives each stage and step, for a progress bar.
+
+    Returns:
+        The task, and metrics and predictions by evaluation set.
     """
+    with tempfile.TemporaryDirectory() as scratch:
+        run, model = open_trained(settings, Path(scratch), progress)
+        progress.begin("preparing data")
+        _ = run.sets
+        with masked(model, HeadMask.all(find_heads(model)) if mask is None else mask):
+            return run.task, run.evaluate(model)
 
-    metrics: dict[str, float]
-    predictions: Sequence[Prediction]
-    gold: Sequence[Prediction] | None
 
-
-def evaluate(
-    trainer: Trainer,
-    task: Task,
-    processor: Processor,
-    sets: Mapping[str, Dataset],
+def score_heads(
+    settings: RunSettings,
+    sample: float,
+    granularity: Granularity,
+    normalise: bool,
     progress: Progress,
-) -> dict[str, Evaluation]:
-    """Evaluate the trainer's model on every set, with gates or without, as it is now."""
-    results = {}
-    for split, data in sets.items():
-        progress.begin(f"evaluating on {split}")
-        output = trainer.predict(data)
-        prediction = EvalPrediction(output.predictions, output.label_ids)  # type: ignore[arg-type]
-        results[split] = Evaluation(
-            task.scores(prediction, processor, split),
-            task.predictions(prediction, processor, split),
-            task.gold(prediction, split),
-        )
-    return results
+) -> tuple[HeadMask, list[float]]:
+    """Michel's importance of every head of a fine-tuned model, on training data.
 
+    Args:
+        settings: names the model, the task and the data.
+        sample: share of the training data to score on; a smaller one is faster and less exact.
+        granularity: see `MichelSettings`.
+        normalise: see `MichelSettings`.
+        progress: receives each stage and step, for a progress bar.
 
-def checked_difference(
-    whole: nn.Module, small: nn.Module, mask: HeadMask, batches: Sequence[Mapping[str, Any]]
-) -> float:
-    """How far the outputs of the cut model are from those of the masked one.
-
-    Raises:
-        HeadcountError: further than rounding goes.
+    Returns:
+        The heads of the model, and the scores by flat index; NaN for heads that were cut before.
     """
-    # A cut that were wrong would be so on any batch; these have all lengths.
-    some = batches[:: max(1, len(batches) // COMPARED)]
-    difference = _largest_difference(whole, small, mask, some)
-    if not difference < TOLERANCE:
+    refuse_no_share(sample)
+    with tempfile.TemporaryDirectory() as scratch:
+        run, model = open_trained(settings, Path(scratch), progress)
+    progress.begin("preparing data")
+    batches = run.share(sample, model)
+    heads = find_heads(model)
+    everything = HeadMask.all(heads)
+    progress.begin("scoring heads", len(batches))
+    told = Told(batches, progress)
+    found = importance(model, heads, everything, told, granularity, normalise).tolist()
+    scores = [float("nan")] * heads.born
+    for index, value in zip(heads.indices, found, strict=True):
+        scores[index] = value
+    return everything, scores
+
+
+def open_trained(
+    settings: RunSettings, work: Path, progress: Progress
+) -> tuple[Run, PreTrainedModel]:
+    """A run and its model, which must be fine-tuned for the task already."""
+    run = Run.open(settings, work, progress)
+    model = run.load()
+    if not run.task.is_trained(model):
         raise HeadcountError(
-            f"the cut model differs from the masked one by {difference:.1e}, expected less "
-            f"than {TOLERANCE:g}; nothing was written, please report this model"
+            f"{settings.model} is not fine-tuned for {run.task.name}: it has no output layer of "
+            "its own for these labels; give one that is, such as the output of headcount prune"
         )
-    return difference
-
-
-def _largest_difference(
-    whole: nn.Module, small: nn.Module, mask: HeadMask, batches: Sequence[Mapping[str, Any]]
-) -> float:
-    """Between the logits of the masked model and of the cut one, relative to them above 1."""
-    largest = 0.0
-    with torch.inference_mode(), masked(whole, mask):
-        for batch in batches:
-            expected, given = whole(**batch).logits, small(**batch).logits
-            gap = (expected - given).abs()
-            gap = torch.where(gap.isnan(), torch.inf, gap)  # a comparison with NaN would lose it
-            largest = max(largest, float(gap.max()) / max(1.0, float(expected.abs().max())))
-    return largest
+    return run, model

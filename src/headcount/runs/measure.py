@@ -1,20 +1,26 @@
-"""Size and speed of a pruned model beside the unpruned one, at the task's own lengths."""
+"""A pruned model beside the unpruned one: are outputs the same, how large, how fast?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from headcount.batch import Batch
 from headcount.bench.speed import Job, side_by_side
-from headcount.pruners.michel import Batch
+from headcount.errors import HeadcountError
+from headcount.gates import masked
+from headcount.heads.mask import HeadMask
 from headcount.runs.result import Sides
 
-BATCHES = 3  # spread over the lengths of the evaluation set
-GENERATED = 16  # sentences
+BATCHES = 3  # to time, spread over the lengths of the evaluation set
+GENERATED = 16  # sentences to time the generation of
+TOLERANCE = 1e-4  # for rounding over a whole evaluation set, relative to the logits
+COMPARED = 16  # batches of the evaluation set to compare, at least
 BUDGET = 6.0  # seconds for each figure
 
 
@@ -23,21 +29,16 @@ class Measured:
     """Figures of two models.
 
     Attributes:
-        parameters: how many.
-        bytes: of the weights.
-        examples_per_second: in one forward pass.
-        generated_per_second: sentences, for models that generate.
+        parameters: the number of parameters.
+        bytes: the size of the weights.
+        examples_per_second: examples in a forward pass; None if not measured.
+        generated_per_second: generated sentences; None for models that do not generate.
     """
 
     parameters: Sides
     bytes: Sides
     examples_per_second: Sides | None
     generated_per_second: Sides | None
-
-
-def weight_bytes(model: nn.Module) -> int:
-    """Of all weights; what is tied counts once, as on disk."""
-    return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
 def measure(
@@ -47,12 +48,12 @@ def measure(
     generates: bool,
     speed: bool = True,
 ) -> Measured:
-    """Measure both models.
+    """Measure the unpruned and the pruned model.
 
     Args:
         whole: the unpruned model.
-        small: the pruned one.
-        batches: of the evaluation set.
+        small: the pruned model.
+        batches: the evaluation set, in its order; some of it is timed.
         generates: also time generation.
         speed: False measures sizes only.
     """
@@ -77,6 +78,11 @@ def measure(
         per_second,
         generated,
     )
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """The size of all weights; tied ones count once, as on disk."""
+    return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
 def _size(batch: Batch) -> int:
@@ -104,7 +110,40 @@ def _generation(model: PreTrainedModel, inputs: Batch) -> Job:
 
     @torch.inference_mode()
     def job() -> None:
-        # As many tokens for both, whenever they would end.
+        # The same number of tokens for both, wherever they would end a sentence.
         model.generate(**inputs, num_beams=5, min_new_tokens=24, max_new_tokens=24)  # type: ignore[operator]
 
     return job
+
+
+def checked_difference(
+    whole: nn.Module, small: nn.Module, mask: HeadMask, batches: Sequence[Mapping[str, Any]]
+) -> float:
+    """How far the outputs of the cut model are from those of the masked one.
+
+    Raises:
+        HeadcountError: they differ by more than rounding.
+    """
+    # A wrong cut shows on any batch. These have all lengths.
+    some = batches[:: max(1, len(batches) // COMPARED)]
+    difference = _largest_difference(whole, small, mask, some)
+    if not difference < TOLERANCE:
+        raise HeadcountError(
+            f"the cut model differs from the masked one by {difference:.1e}, expected less "
+            f"than {TOLERANCE:g}; nothing was written, please report this model"
+        )
+    return difference
+
+
+def _largest_difference(
+    whole: nn.Module, small: nn.Module, mask: HeadMask, batches: Sequence[Mapping[str, Any]]
+) -> float:
+    """The largest difference of logits, relative to the largest logit where that is above 1."""
+    largest = 0.0
+    with torch.inference_mode(), masked(whole, mask):
+        for batch in batches:
+            expected, given = whole(**batch).logits, small(**batch).logits
+            gap = (expected - given).abs()
+            gap = torch.where(gap.isnan(), torch.inf, gap)  # a comparison with NaN would lose it
+            largest = max(largest, float(gap.max()) / max(1.0, float(expected.abs().max())))
+    return largest

@@ -1,28 +1,62 @@
-"""The folder that a run leaves: the smaller model, and all that is known about it."""
+"""The folder that a run writes: the smaller model, its card, predictions, importances and figures.
+
+An importance file has one score for each head. A study writes such files too, to rank heads once.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from huggingface_hub import ModelCardData
 from transformers import PreTrainedModel
 
-from headcount.heads.mask import HeadMask
+from headcount.atomic import write_atomically
+from headcount.errors import HeadcountError
+from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.loading.folder import new_folder
 from headcount.plots.head_map import draw_head_map
-from headcount.pruners import Pruner
-from headcount.runs.card import write_card
-from headcount.runs.evaluate import Evaluation
-from headcount.runs.importance import FILE as IMPORTANCE
-from headcount.runs.importance import importances, save_importances
+from headcount.pruners.base import Pruner
 from headcount.runs.result import RunResult
+from headcount.runs.resume import SETTINGS
 from headcount.runs.settings import RunSettings
+from headcount.runs.trainer import Evaluation
 from headcount.tasks.base import Processor
+from headcount.training.checkpoint_files import HISTORY
 from headcount.training.history import SelectionHistory
 
-HISTORY, SETTINGS, MASK = "selection_history.json", "settings.json", "mask.json"
+IMPORTANCE = "importance.json"
+CARD = "README.md"
+PREDICTIONS = "predictions"  # a folder with one file for each evaluation set
+_FORMAT = "headcount importance 1"
+_TEMPLATE = """---
+{front}
+---
+
+# {title}
+
+{model}, pruned to **{kept} of {born} attention heads** with [headcount](https://pypi.org/project/headcount/)
+({method}) on {task}. The other heads are cut out of the weights.
+
+| | before | after | ratio |
+|---|---:|---:|---:|
+{rows}
+
+{remark}
+
+```python
+import headcount  # teaches transformers to load models with fewer heads
+from transformers import AutoTokenizer, {auto}
+
+model = {auto}.from_pretrained("{title}")
+```
+
+How it was made: `settings.json`; which heads were kept: `mask.json`; all figures: `metrics.json`.
+{signatures}
+"""
 
 
 @dataclass(frozen=True)
@@ -30,11 +64,11 @@ class Outcome:
     """What a run found, to be written.
 
     Attributes:
-        settings: of the run.
-        pruner: that chose the heads.
+        settings: everything that decided the run.
+        pruner: the pruner that chose the heads; it gives the importances.
         mask: the kept heads.
-        history: of the choice, for methods that learn.
-        evaluations: of the smaller model, by evaluation set.
+        history: which heads were selected when; None for methods that do not learn.
+        evaluations: metrics and predictions of the smaller model, by evaluation set.
         result: the figures.
     """
 
@@ -54,25 +88,25 @@ def write_outcome(
     Args:
         output: the folder.
         outcome: what to write.
-        model: the smaller model; None leaves out its weights and its card.
-        processor: written with the model.
-        auto: the class of transformers that loads it, for the card.
+        model: the smaller model; None leaves out its weights, processor and card.
+        processor: the model's tokenizer or image processor.
+        auto: the class of transformers that loads the model, for the card.
     """
     settings, mask, name = outcome.settings, outcome.mask, outcome.settings.name
-    output.parent.mkdir(exist_ok=True)  # for one of several K
+    output.parent.mkdir(exist_ok=True)  # several K have one folder in common
     with new_folder(output) as folder:
         if model is not None:
             model.save_pretrained(folder)
             processor.save_pretrained(folder)
             write_card(folder, output.name, auto, settings, outcome.result)
-        mask.save(folder / MASK)
+        mask.save(folder / MASK_FILE)
         scores = importances(outcome.pruner)
         save_importances(folder / IMPORTANCE, settings.method, mask, scores)
         title = f"{len(mask)} of {mask.born} heads, {name}, seed {settings.seed}"
         draw_head_map(mask, scores, title, folder / "heads.png")
         if outcome.history is not None:
             outcome.history.save(folder / HISTORY)
-        _write_predictions(folder / "predictions", outcome.evaluations)
+        _write_predictions(folder / PREDICTIONS, outcome.evaluations)
         text = json.dumps(settings.to_dict(), indent=2)
         (folder / SETTINGS).write_text(text + "\n", encoding="utf-8")
         outcome.result.save(folder)
@@ -85,3 +119,89 @@ def _write_predictions(folder: Path, evaluations: dict[str, Evaluation]) -> None
         rows = [{"prediction": said, "reference": right} for said, right in pairs]
         text = json.dumps(rows, ensure_ascii=False)
         (folder / f"{split}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def write_card(
+    folder: Path, name: str, auto_class: str, settings: RunSettings, result: RunResult
+) -> None:
+    """Write the model card into a folder; the name is that of the model's final folder."""
+    local = Path(settings.model).exists()
+    front = ModelCardData(
+        library_name="transformers",
+        tags=["headcount", "pruned", settings.task],
+        base_model=None if local else settings.model,
+    ).to_yaml()
+    remarks = [f"Masked and cut outputs differ by at most {result.difference:.1e}."]
+    if result.before is None:
+        remarks.append("The unpruned model was not evaluated in this run.")
+    (folder / CARD).write_text(
+        _TEMPLATE.format(
+            front=front,
+            title=name,
+            model=Path(settings.model).name if local else settings.model,
+            kept=int(result.heads.after),
+            born=int(result.heads.before),
+            method=result.method,
+            task=settings.task,
+            rows="\n".join(f"| {' | '.join(row)} |" for row in result.rows()),
+            remark=" ".join(remarks),
+            auto=auto_class,
+            signatures="".join(f"\n`{line}`\n" for line in result.signatures.values()),
+        ),
+        encoding="utf-8",
+    )
+
+
+def importances(pruner: Pruner) -> list[float]:
+    """The importance of each head by flat index; NaN for heads outside the pruner's scope."""
+    heads = pruner.bound()
+    scores = [math.nan] * heads.born
+    for place, score in zip(pruner.places, pruner.importance().tolist(), strict=True):
+        scores[heads.indices[place]] = float(score)
+    return scores
+
+
+def save_importances(
+    path: Path, method: str, mask: HeadMask, scores: list[float], seconds: float | None = None
+) -> None:
+    """Write a JSON file with one entry per head, in the order of the forward pass.
+
+    Args:
+        path: the file to write.
+        method: the method that found the scores.
+        mask: the heads that are kept.
+        scores: by flat index; NaN for heads without one.
+        seconds: how long the scoring took. Runs that take their ranking from here add it to theirs.
+    """
+    rows = [
+        {
+            "head": name,
+            "importance": None if math.isnan(score) else score,
+            "kept": index in mask.kept,
+        }
+        for index, (name, score) in enumerate(zip((mask | ~mask).names, scores, strict=True))
+    ]
+    text = ",\n    ".join(json.dumps(row) for row in rows)
+    head = f'"format": "{_FORMAT}",\n  "method": "{method}"'
+    if seconds is not None:
+        head += f',\n  "seconds": {seconds:.1f}'
+    whole = f'{{\n  {head},\n  "heads": [\n    {text}\n  ]\n}}\n'
+    write_atomically(path, lambda temporary: temporary.write_text(whole, encoding="utf-8"))
+
+
+def load_importances(path: Path) -> tuple[str, list[float]]:
+    """The method that found the importances, and the scores by flat index."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        rows = [row["importance"] for row in data["heads"]]
+        return str(data["method"]), [math.nan if row is None else float(row) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HeadcountError(
+            f"cannot read importances from {path}: {error}; give a folder that headcount prune "
+            "wrote"
+        ) from error
+
+
+def scoring_seconds(path: Path) -> float:
+    """How long it took to find the importances in a file; 0 if it does not say."""
+    return float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0.0))

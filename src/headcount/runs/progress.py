@@ -1,4 +1,4 @@
-"""How a run tells what it is doing: a stage, how far it is, and a note."""
+"""How a run reports its progress: a stage, how far it is, and a note."""
 
 from __future__ import annotations
 
@@ -7,43 +7,42 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-
-class Progress(Protocol):
-    """Who wants to know; the command line draws bars, a library call is silent."""
-
-    def begin(self, stage: str, total: int | None = None) -> None:
-        """A stage begins, of so many steps if that is known."""
-
-    def advance(self, done: int, note: str = "", total: int | None = None) -> None:
-        """So many steps of the stage are done."""
-
-    def say(self, line: str) -> None:
-        """Something worth a line."""
-
-
-class Silent:
-    """Tells nobody."""
-
-    def begin(self, stage: str, total: int | None = None) -> None:
-        """Nothing."""
-
-    def advance(self, done: int, note: str = "", total: int | None = None) -> None:
-        """Nothing."""
-
-    def say(self, line: str) -> None:
-        """Nothing."""
-
-
 _Item = TypeVar("_Item")
 
 
+class Progress(Protocol):
+    """Receives the progress of a run. The command line draws bars; a library call is silent."""
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        """A stage begins; `total` is its number of steps, if that is known."""
+
+    def advance(self, done: int, note: str = "", total: int | None = None) -> None:
+        """This many steps of the stage are done; a `total` replaces the one of `begin`."""
+
+    def say(self, line: str) -> None:
+        """Show a line of text."""
+
+
+class Silent:
+    """Progress that shows nothing."""
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        """Nothing."""
+
+    def advance(self, done: int, note: str = "", total: int | None = None) -> None:
+        """Nothing."""
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+
 class Told(Generic[_Item]):
-    """A list that tells how far one is.
+    """A list that reports how much of it was gone through.
 
     Args:
         items: the list.
-        progress: who wants to know.
-        rounds: how often it is gone through.
+        progress: receives the number of items done.
+        rounds: how often the list will be gone through.
     """
 
     def __init__(self, items: Sequence[_Item], progress: Progress, rounds: int = 1) -> None:
@@ -58,42 +57,30 @@ class Told(Generic[_Item]):
 
 
 class TrainerProgress(TrainerCallback):
-    """Passes on what a `Trainer` does."""
+    """Passes the progress of a `Trainer` on."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.note = ""
-        self.batches = 0
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Tell the length of the training, and where a resumed one goes on."""
+        """Report the length of the training, and the step where a resumed one goes on."""
         self.progress.advance(state.global_step, total=state.max_steps)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Tell the step."""
+        """Report the step."""
         self.progress.advance(state.global_step, self.note)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Keep the last reading as the note."""
+        """Keep the last loss and temperature as the note."""
         logs = kwargs.get("logs") or {}
         if "loss" in logs:
             self.note = f"loss {float(logs['loss']):.3f}"
             if "temperature" in logs:
                 self.note += f" · τ {float(logs['temperature']):.2g}"
-
-    def on_predict(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: Any,
-        **kwargs: Any,
-    ) -> None:
-        """An evaluation is over."""
-        self.batches = 0

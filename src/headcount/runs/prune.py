@@ -1,4 +1,4 @@
-"""The main job: from a model and data to a smaller model and the proof of what it costs."""
+"""Prune: from a model and data to a smaller model, and a measure of what that costs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headcount.errors import HeadcountError
+from headcount.runs.job import Options, PruningJob
 from headcount.runs.progress import Progress, Silent
-from headcount.runs.pruning import PruningRun
 from headcount.runs.result import RunResult
+from headcount.runs.resume import discard, refuse_other_settings
 from headcount.runs.settings import RunSettings
-from headcount.runs.unfinished import discard, refuse_other_settings
 
 
 def prune(
@@ -29,24 +29,26 @@ def prune(
     Under `accelerate launch` every process calls it; the first one writes.
 
     Args:
-        settings: of the run.
+        settings: everything that decides the run.
         output: a new folder, which appears when all is done.
-        base: where the fine-tuned, unpruned model is, or is to be kept. Pipelined methods start
-            from it; for the others it is what they are compared with.
+        base: the folder of the fine-tuned, unpruned model. If it is missing, the model is
+            fine-tuned and kept there. Pipelined methods start from it; the others are compared
+            with it. Without it, pipelined methods need a model that is already fine-tuned.
         resume: go on with a run that was stopped.
-        speed: measure it, beside the unpruned model.
-        weights: write the pruned model too, not only what is known about it.
-        ranking: an importance file for methods that score, instead of scoring; see `rank_heads`.
-        progress: who wants to know.
+        speed: measure how fast the pruned and the unpruned model are. False saves a few seconds.
+        weights: write the pruned model itself. False writes only the mask, the figures and so on.
+        ranking: an importance file that `rank_heads` wrote. A method that scores then takes this
+            ranking instead of scoring again.
+        progress: receives each stage and step, for a progress bar; None shows nothing.
     """
     if isinstance(settings.keep, tuple):
         raise HeadcountError(
             f"keep is {list(settings.keep)}, expected one K; prune_many is for several"
         )
     _refuse_existing(output)
-    run = PruningRun(settings, output, base, resume, speed, progress or Silent())
-    run.weights, run.ranking = weights, ranking
-    return run.go({settings.keep: output})[settings.keep]
+    options = Options(base, resume, speed, weights, ranking)
+    job = PruningJob(settings, output, options, progress or Silent())
+    return job.go({settings.keep: output})[settings.keep]
 
 
 def prune_many(
@@ -60,24 +62,24 @@ def prune_many(
     weights: bool = True,
     progress: Progress | None = None,
 ) -> dict[float | int, RunResult]:
-    """Prune to several numbers of heads from one training; each has a folder as `prune` writes.
+    """Prune to several numbers of heads with one training; each gets a folder as from `prune`.
 
-    Each folder appears when it is complete. A training that was stopped goes on, and folders that
-    are there already stay. The selection history, which is that of the smallest K, is in the
-    folder of the smallest K alone.
+    Each folder appears when it is complete. With `resume`, a stopped training goes on and complete
+    folders stay. The selection history follows the smallest K, so only its folder has one.
 
     Args:
-        settings: of the run, with several `keep`, for a method that can.
+        settings: everything that decides the run. Its `keep` has several K, and its method must
+            be able to learn for several.
         output: a new folder, with a folder for each K in it: `keep-48`, `keep-24`, and so on.
-        folders: of each K, if they are to be elsewhere.
+        folders: the folder for each K, to put them elsewhere; None for those in `output`.
         base: see `prune`.
         resume: see `prune`.
         speed: see `prune`.
         weights: see `prune`.
-        progress: who wants to know.
+        progress: see `prune`.
 
     Returns:
-        The figures by K. Each has the seconds of the whole training, and says how many share it.
+        The figures by K. Each has the seconds of the whole training, and how many results share it.
     """
     if not isinstance(settings.keep, tuple):
         raise HeadcountError(f"keep is {settings.keep}, expected several; prune is for one K")
@@ -85,18 +87,18 @@ def prune_many(
         folders = {keep: output / f"keep-{keep}" for keep in settings.keep}
         if not resume:
             _refuse_existing(output)
-    run = PruningRun(settings, output, base, resume, speed, progress or Silent())
-    run.weights, run.shared_by = weights, len(folders)
+    options = Options(base, resume, speed, weights, shared_by=len(folders))
+    job = PruningJob(settings, output, options, progress or Silent())
     done = {}
     for keep, folder in folders.items():
         if not resume:
             _refuse_existing(folder)
         elif folder.exists():
-            refuse_other_settings(folder, run.settings_of(keep).to_dict())
+            refuse_other_settings(folder, job.settings_of(keep).to_dict())
             done[keep] = RunResult.load(folder)
     missing = {keep: folder for keep, folder in folders.items() if keep not in done}
-    made = run.go(missing) if missing else {}
-    discard(run.work)
+    made = job.go(missing) if missing else {}
+    discard(job.run.work)
     return {keep: done.get(keep) or made[keep] for keep in folders}
 
 

@@ -1,10 +1,9 @@
-"""Read settings from a YAML file; a mistake is told with its line and its key."""
+"""Read settings from a YAML file. An error names the line and the key of a mistake."""
 
 from __future__ import annotations
 
 import difflib
 import re
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -14,13 +13,14 @@ from typing import Any, TypeVar
 import yaml
 
 from headcount.errors import HeadcountError
+from headcount.pruners.settings import converted, said
 
 Key = tuple[str, ...]
 _Settings = TypeVar("_Settings")
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads 2e-5 as the number that it is, which YAML takes for text."""
+    """Reads 2e-5 as a number, which YAML takes for text."""
 
 
 _Loader.add_implicit_resolver(
@@ -31,18 +31,18 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(text: str) -> Any:
-    """What a YAML text holds."""
+    """The content of a YAML text."""
     return yaml.load(text, Loader=_Loader)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The content of a YAML file, and where each key stands in it.
+    """The content of a YAML file, and the line of each key.
 
     Attributes:
         path: the file.
         values: its content.
-        lines: the line of each key, by the names that lead to it.
+        lines: the line of each key, by the keys that lead to it.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class Recipe:
             ) from error
         except UnicodeDecodeError as error:
             raise HeadcountError(f"{path} is not text in UTF-8; give a YAML file") from error
-        except ValueError as error:  # a date that does not exist, and the like
+        except ValueError as error:  # for example a date that does not exist
             raise HeadcountError(
                 f"{path} has a value that cannot be: {error}; put it between quotes"
             ) from error
@@ -79,7 +79,7 @@ class Recipe:
         return cls(path, values, lines)
 
     def error(self, key: Key, problem: str) -> HeadcountError:
-        """What is wrong at a key."""
+        """The error for a problem at a key; it names the file and the line."""
         line = self.lines.get(key)
         where = f", line {line}" if line else ""
         return HeadcountError(f"{self.path}{where}: {problem}")
@@ -101,12 +101,12 @@ def _note_lines(node: yaml.Node | None, key: Key, lines: dict[Key, int]) -> None
 def fill(
     cls: type[_Settings], recipe: Recipe, values: Mapping[str, Any], at: Key = ()
 ) -> _Settings:
-    """Make a settings dataclass of a part of the recipe.
+    """Make a settings dataclass of a part of a recipe.
 
     Args:
         cls: the dataclass.
-        recipe: tells the lines of mistakes.
-        values: the part, or what is left of it.
+        recipe: knows the lines, for error messages.
+        values: the part of the recipe, or some of its keys.
         at: the keys that lead to the part.
     """
     if not isinstance(values, Mapping):
@@ -136,48 +136,7 @@ def fill(
 def _converted(hint: Any, value: Any, recipe: Recipe, key: Key) -> Any:
     if is_dataclass(hint):
         return fill(typing.cast(type[Any], hint), recipe, value, key)
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in options:
-        return None
-    converted = _as_type(hint, value)
-    if converted is not None:
-        return converted
-    said = [_SAID[typing.get_origin(o) or o] for o in options if o is not types.NoneType]
-    if float in options:
-        said = [what for what in said if what != _SAID[int]]
-    raise recipe.error(key, f"{key[-1]} is {value!r}, expected {' or '.join(said)}")
-
-
-_SAID: dict[Any, str] = {
-    int: "a whole number", float: "a number", str: "text", bool: "true or false",
-    tuple: "a list", dict: "keys and values",
-}  # fmt: skip
-
-
-def _breadth(hint: Any) -> int:
-    return 2 if typing.get_origin(hint) is tuple else int(hint is float)
-
-
-def _as_type(hint: Any, value: Any) -> Any:
-    """The value in that type, or None."""
-    if isinstance(hint, types.UnionType):
-        # 12 stays a count, and one number is no list of one.
-        options = sorted(typing.get_args(hint), key=_breadth)
-        fitting = (_as_type(option, value) for option in options)
-        return next((converted for converted in fitting if converted is not None), None)
-    origin = typing.get_origin(hint) or hint
-    if origin is tuple:
-        inner = typing.get_args(hint)[0]
-        items = value if isinstance(value, list | tuple) else [value]
-        converted = [_as_type(inner, item) for item in items]
-        return None if any(item is None for item in converted) else tuple(converted)
-    if origin is float and isinstance(value, int | float | str) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            return None
-    if origin is str and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, bool) and origin is not bool:
-        return None
-    return value if origin is Any or isinstance(value, origin) else None
+    try:
+        return converted(hint, value)
+    except ValueError:
+        raise recipe.error(key, f"{key[-1]} is {value!r}, expected {said(hint)}") from None

@@ -8,31 +8,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
-from headcount.runs.methods import COMPENSATE
+from headcount.pruners.base import Pruner
 from headcount.stats.numbers import shown
+from headcount.tasks.base import Task
+from headcount.training.teacher import Distillation
 
 FILE = "metrics.json"
-RECOVERY = "recovery"  # the stage after the cut
+COMPENSATION, RECOVERY = "compensate", "recovery"  # stages that are done for each K alone
 _FORMAT = "headcount run 1"
+Scores = dict[str, dict[str, float]]  # by evaluation set and metric
 
 
 @dataclass(frozen=True)
 class Sides:
-    """A number of the unpruned model and of the pruned one.
-
-    Attributes:
-        before: of the unpruned model.
-        after: of the pruned model.
-    """
+    """One figure for the unpruned model, `before`, and for the pruned one, `after`."""
 
     before: float
     after: float
 
     @property
     def ratio(self) -> float:
-        """After in units of before."""
+        """The figure of the pruned model divided by that of the unpruned one."""
         return self.after / self.before
 
 
@@ -41,27 +39,30 @@ class RunResult:
     """The figures of one run.
 
     Attributes:
-        method: how the heads were chosen.
-        metric: the metric that decides.
-        greater_is_better: of that metric.
-        scores: of the pruned model, by evaluation set and metric.
-        before: of the unpruned model where one was evaluated, likewise.
-        signatures: by evaluation set.
-        heads: kept, of how many.
-        parameters: of both models.
-        bytes: of both models' weights.
-        examples_per_second: of both, in evaluation, measured side by side; None if not measured.
-        generated_per_second: sentences, for tasks that generate.
-        difference: the largest between the outputs of the masked model and of the cut one.
-        seconds: spent on each stage.
-        shared_by: how many results came from this one training; `seconds` has all of it.
+        method: the method that chose the heads.
+        metric: the name of the metric that decides.
+        greater_is_better: whether a higher value of that metric is better.
+        scores: metrics of the pruned model, by evaluation set and name.
+        before: metrics of the unpruned model; None if it was not evaluated.
+        signatures: by evaluation set, a line that says how the score came about. Quote it with
+            the score.
+        heads: the number of heads.
+        parameters: the number of parameters.
+        bytes: the size of the weights.
+        examples_per_second: evaluated examples, both models measured side by side; None if not
+            measured.
+        generated_per_second: generated sentences; None for tasks that do not generate.
+        difference: the largest difference between outputs of the masked and of the cut model.
+        seconds: the time that each stage took.
+        shared_by: how many results share one training. `seconds` has the whole of it, `cost` a
+            fair part.
     """
 
     method: str
     metric: str
     greater_is_better: bool
-    scores: dict[str, dict[str, float]]
-    before: dict[str, dict[str, float]] | None
+    scores: Scores
+    before: Scores | None
     signatures: dict[str, str]
     heads: Sides
     parameters: Sides
@@ -74,13 +75,12 @@ class RunResult:
 
     @property
     def cost(self) -> float:
-        """Seconds, of which results that share a training have equal parts."""
-        # Done for each number of heads alone.
-        own = sum(self.seconds.get(stage, 0.0) for stage in (COMPENSATE, RECOVERY))
+        """Seconds that this result took, with an equal part of a training that others share."""
+        own = sum(self.seconds.get(stage, 0.0) for stage in (COMPENSATION, RECOVERY))
         return own + (sum(self.seconds.values()) - own) / self.shared_by
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The table for a person: what, before, after, ratio."""
+        """A table to show: what, before, after, ratio."""
         rows = []
         for split, scores in self.scores.items():
             before = None if self.before is None else self.before[split][self.metric]
@@ -112,7 +112,7 @@ class RunResult:
     def save(self, folder: Path) -> None:
         """Write `metrics.json`."""
         text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
-        write_whole(folder / FILE, lambda path: path.write_text(text, encoding="utf-8"))
+        write_atomically(folder / FILE, lambda path: path.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, folder: Path) -> RunResult:
@@ -129,3 +129,41 @@ class RunResult:
             raise HeadcountError(
                 f"{folder} has no readable {FILE}: {error}; give the output of headcount prune"
             ) from error
+
+
+def signature(
+    pruner: Pruner,
+    heads: tuple[int, int],
+    task: Task,
+    split: str,
+    seed: int,
+    examples: int,
+    compensated: bool = False,
+    distillation: Distillation | None = None,
+    recovery: float | None = None,
+) -> str:
+    """The signature of one score: a line that says how it came about.
+
+    Args:
+        pruner: the pruner that chose the heads.
+        heads: how many were kept, and how many there were.
+        task: gives the data and the metric.
+        split: the evaluation set.
+        seed: the seed of the run.
+        examples: how many examples the evaluation set has.
+        compensated: whether output weights were fitted to make up for the cut heads.
+        distillation: how the model learned from the unpruned one; None if it did not.
+        recovery: epochs of training after the cut; None for none.
+    """
+    from headcount import __version__
+
+    kept, born = heads
+    parts = [f"method:{pruner.name}", f"keep:{kept}/{born}", *pruner.signature()]
+    if distillation is not None:
+        parts.append(f"distil:{distillation.weight:g}")
+    if compensated:
+        parts.append("compensated")
+    if recovery is not None:
+        parts.append(f"recovery:{recovery:g}")
+    parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]
+    return "|".join(parts)

@@ -6,11 +6,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headcount.errors import HeadcountError
+from headcount.pruners.methods import DEFAULT
 from headcount.tasks.base import DataSettings
-from headcount.training.distil import Distillation
+from headcount.training.teacher import Distillation
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-# Those that need neither settings of their own nor an evaluation.
+# Those of transformers that need neither settings of their own nor an evaluation.
 SCHEDULERS = (
     None, "linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
     "constant_with_warmup", "inverse_sqrt",
@@ -19,7 +20,7 @@ _COUNTS = (
     "batch_size", "eval_batch_size", "accumulation", "max_steps", "limit_train", "limit_eval",
     "max_length", "log_every", "evaluate_every",
 )  # fmt: skip
-_NUMBERS = {  # the least that each may be besides numbers above 0
+_NUMBERS = {  # each may be any number above 0, and this one
     "epochs": 0, "pruning_epochs": None, "recovery_epochs": None, "learning_rate": None,
     "pruning_learning_rate": None, "warmup": 0, "weight_decay": 0, "max_grad_norm": 0,
     "label_smoothing": 0, "adam_beta2": None,
@@ -28,45 +29,52 @@ _NUMBERS = {  # the least that each may be besides numbers above 0
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How the model is trained. None leaves a choice to the task.
+    """How the model is trained. None leaves a choice to the task, unless it says otherwise here.
 
     Attributes:
-        epochs: passes over the training data; 0 takes a model that is fine-tuned already as it is.
-        pruning_epochs: passes of a pruning that starts from a fine-tuned model.
-        warm_start: methods that train the model start from the fine-tuned one, as Voita et al. do,
-            instead of the pretrained one; pipelined methods always do.
-        recovery_epochs: passes after the cut, of methods that do not train the model before it;
-            None for none.
-        distil: learn from the fine-tuned, unpruned model while pruning or recovering, with this
-            weight; labels have the rest. With handover it is the model itself, as it was before the
-            cut. None learns from labels alone.
-        distil_temperature: that softens its answers; None for 2.
-        distil_hidden: compare hidden states too; None does.
-        max_steps: stop after so many steps, whatever the epochs say.
-        batch_size: examples per step and process.
-        eval_batch_size: examples per batch of an evaluation.
-        accumulation: micro-batches per step.
-        learning_rate: of the model.
-        pruning_learning_rate: of a model that was fine-tuned before: while it is pruned after a
-            warm start, after a handover, and after a cut that nothing else follows; None for the
-            same. What was just cut may need a lower one.
-        scheduler: course of the learning rate: linear, constant, inverse_sqrt, cosine, …
-        warmup: steps in which the learning rate rises, or a fraction of the training below 1.
-        weight_decay: of the model's weights.
-        max_grad_norm: longest gradient of the model; 0 never clips.
+        epochs: passes over the training data. 0 takes a fine-tuned model as it is.
+        pruning_epochs: passes over the data while a model that is already fine-tuned is pruned:
+            after a warm start, and by methods that train only gates. Give more if the selected
+            heads still change at the end.
+        warm_start: start from the fine-tuned model, as Voita et al. do. Without it, methods that
+            train the model start from the pretrained one. Pipelined methods always start from the
+            fine-tuned one.
+        recovery_epochs: passes over the data after the cut, to win back what it cost. It is for
+            methods that do not train the model before the cut; None trains no further.
+        distil: weight of the teacher in the loss, above 0 and up to 1; the labels get the rest.
+            The teacher is the fine-tuned, unpruned model, while pruning or recovering. With
+            handover it is the model itself, as it was before the cut. None learns from labels
+            alone.
+        distil_temperature: softens the teacher's answers; a higher one shows more of the answers
+            it finds unlikely. None for 2.
+        distil_hidden: also learn from the teacher's hidden states; None does.
+        max_steps: stop after this many steps, whatever the epochs say. Use it to try a recipe.
+        batch_size: examples per step and process. If memory runs out, lower it and raise
+            `accumulation` by the same factor.
+        eval_batch_size: examples per batch of an evaluation. It changes speed and memory only.
+        accumulation: batches whose gradients are added up for one step.
+        learning_rate: the highest learning rate of the model's weights.
+        pruning_learning_rate: the same for a model that was fine-tuned before: while it is pruned
+            after a warm start, after a handover, and in `recovery_epochs`. Try a lower one if
+            training after a cut is unstable. None for `learning_rate`.
+        scheduler: how the learning rate changes: linear, constant, inverse_sqrt, cosine, …
+        warmup: steps in which the learning rate rises; below 1, the share of the training.
+        weight_decay: weight decay of the model's weights.
+        max_grad_norm: clip the model's gradient to this norm; 0 never clips.
         label_smoothing: share of each label that is spread over the others.
-        adam_beta2: of Adam; 0.98 in the papers' translation, 0.999 elsewhere.
-        precision: fp32, bf16 or fp16.
-        gradient_checkpointing: compute activations twice and keep fewer.
-        limit_train: use so many training examples, the same whatever the seed.
-        limit_eval: use so many examples of each evaluation set.
-        max_length: longer inputs are cut, in tokens.
-        log_every: steps between two logs; the selection history has one entry each.
-        evaluate_every: steps between two evaluations, during a pruning, of the model with the
-            selected heads alone (before a handover operates, with all), on the first evaluation
-            set; for the selection history. They change nothing else, but each takes as long as any
-            evaluation. None does none.
-        report_to: loggers of transformers (tensorboard, wandb, …).
+        adam_beta2: Adam's β₂; 0.98 in the papers' translation, 0.999 elsewhere.
+        precision: what the training computes in: fp32, bf16 or fp16. Weights stay in fp32.
+        gradient_checkpointing: compute activations twice to keep fewer of them. It saves memory
+            and costs time.
+        limit_train: use this many training examples, the same for every seed; None for all.
+        limit_eval: use this many examples of each evaluation set; None for all.
+        max_length: cut longer inputs to this many tokens.
+        log_every: steps between two logs. The selection history has one entry for each log.
+        evaluate_every: steps between two evaluations while pruning, for the selection history;
+            None for none. Each evaluates the model with only the selected heads (before a handover
+            operates, with all) on the first evaluation set. They change nothing else, but each
+            takes as long as any evaluation.
+        report_to: loggers of transformers that get the logs: tensorboard, wandb, …
     """
 
     epochs: float = 3.0
@@ -118,12 +126,12 @@ class TrainingSettings:
         self.distillation()
 
     def after_fine_tuning(self) -> TrainingSettings:
-        """The same for a model that was fine-tuned before."""
+        """These settings for training a model that was fine-tuned before."""
         rate = self.pruning_learning_rate or self.learning_rate
         return replace(self, learning_rate=rate)
 
     def distillation(self) -> Distillation | None:
-        """What is learned from a teacher, if there is one."""
+        """How to learn from a teacher; None if `distil` is."""
         if self.distil is None:
             return None
         given = {"temperature": self.distil_temperature, "hidden": self.distil_hidden}
@@ -133,17 +141,18 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class ExampleSettings:
-    """Where in the data the examples are. None and empty are found by name.
+    """Where in the data the examples are. What is None or empty is found by its usual names.
 
     Attributes:
-        train: the training file.
-        evaluate: the evaluation files; the first is the one to tune on.
-        text: columns with the text, one or two.
+        train: the training file or split.
+        evaluate: the evaluation files or splits. Use the first one to tune on.
+        text: the columns with the text, one or two.
         label: the column with the label.
-        labels: names of the labels in the order of their numbers.
-        source: language to translate from.
-        target: language to translate into.
-        options: what only one task knows.
+        labels: names of the labels in the order of their numbers. Empty takes those of the
+            training data, sorted. Give them if that data lacks one.
+        source: the language to translate from: a file's ending or a column.
+        target: the language to translate into: a file's ending or a column.
+        options: settings that only one task has, by name.
     """
 
     train: str | None = None
@@ -158,27 +167,28 @@ class ExampleSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """One run.
+    """Everything that decides one run.
 
     Attributes:
         model: a model folder or a name on the hub.
-        task: see `headcount prune --help`.
+        task: a name that `headcount prune --help` lists.
         data: a folder, a file, or a data set on the hub.
-        method: how to choose the heads.
-        keep: K, a count, or a fraction below 1; None for methods that find their own count; several
-            for `prune_many`.
-        seed: of everything that is drawn.
+        method: how to choose the heads; `headcount methods` lists the methods.
+        keep: K, the heads to keep: a count, or a fraction below 1. Give several for `prune_many`,
+            and None for a method that finds its own count.
+        seed: draws first weights, dropout, noise and the order of the examples. Repeat a run with
+            other seeds to see how much is chance.
         training: how the model is trained.
         examples: where in the data the examples are.
-        settings: of the method: see `headcount.runs.methods`.
-        trained_for: every K of the training that this one is from; None for K alone.
-        variant: what a study calls this method with these settings; None for the method's name.
+        settings: settings of the method by name; `headcount methods NAME` lists them.
+        trained_for: every K of the training that this result comes from; None for K alone.
+        variant: a study's name for this method with these settings; None for the method's name.
     """
 
     model: str
     task: str
     data: str
-    method: str = "handover"
+    method: str = DEFAULT
     keep: float | int | tuple[float | int, ...] | None = None
     seed: int = 0
     training: TrainingSettings = field(default_factory=TrainingSettings)
@@ -195,11 +205,11 @@ class RunSettings:
 
     @property
     def name(self) -> str:
-        """What tables and figures call it."""
+        """What tables and figures call the method."""
         return self.variant or self.method
 
     def data_settings(self) -> DataSettings:
-        """What the task needs to know."""
+        """The part of the settings that the task needs."""
         return DataSettings(
             data=self.data,
             max_length=self.training.max_length,
@@ -210,5 +220,5 @@ class RunSettings:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The settings as JSON holds them."""
         return asdict(self)

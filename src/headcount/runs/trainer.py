@@ -1,21 +1,18 @@
-"""Make the `Trainer` of a run: its arguments, its progress, and a clean stop."""
+"""The `Trainer` of a run: its arguments, the order of its examples, and evaluation with it."""
 
 from __future__ import annotations
 
-import errno
-import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from accelerate import PartialState
-from accelerate.utils import reduce
 from datasets import Dataset
-from safetensors import SafetensorError
+from torch.utils.data import Sampler
 from transformers import (
+    EvalPrediction,
     PreTrainedModel,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
@@ -27,21 +24,21 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
-from headcount.errors import HeadcountError, Stopped
-from headcount.pruners import Pruner
-from headcount.runs.buckets import LengthBuckets
-from headcount.runs.elapsed import Elapsed
+from headcount import seams
+from headcount.pruners.base import Pruner
 from headcount.runs.progress import Progress, TrainerProgress
 from headcount.runs.settings import TrainingSettings
-from headcount.tasks.base import Processor, Task
-from headcount.training.averaging import AveragingTrainer
+from headcount.tasks.base import Prediction, Processor, Task
+from headcount.training.step import AveragingTrainer
 from headcount.training.trainer import PruningTrainer, Seq2SeqPruningTrainer
 
-STATE = "trainer_state.json"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
-SAVES = 0.2  # of the training lies between two checkpoints: what a kill may cost
+if TYPE_CHECKING:
+    from headcount.runs.run import Run
 
-# Names of ours and of `TrainingArguments`, where the task may have a default of its own.
+POOL = 50  # batches sorted by length together: fewer pad more, more shuffle less
+SAVES = 0.2  # share of the training between two checkpoints: what a kill may cost
+
+# Our names and those of `TrainingArguments`, for settings whose default may be the task's.
 _ARGUMENTS = {
     "learning_rate": "learning_rate",
     "scheduler": "lr_scheduler_type",
@@ -53,18 +50,47 @@ _ARGUMENTS = {
 }
 
 
+def make_trainer(
+    run: Run,
+    model: PreTrainedModel,
+    data: Dataset | None,
+    epochs: float,
+    training: TrainingSettings,
+    folder: Path,
+    pruner: Pruner | None,
+    teacher: PreTrainedModel | None,
+    progress: Progress,
+) -> Trainer:
+    """A trainer for fine-tuning, pruning or evaluating; `Run.trainer` explains the arguments."""
+    seams.require(*seams.TRAINER)
+    task, seed = run.task, run.settings.seed
+    examples = 1 if data is None else len(data)
+    options: dict[str, Any] = {
+        "model": model,
+        "args": training_arguments(training, task, folder, epochs, seed, examples),
+        "train_dataset": data,
+        "data_collator": task.collator(run.processor, model),
+        "processing_class": run.processor,
+        "preprocess_logits_for_metrics": None if task.generates else task.reduce,
+        "callbacks": [TrainerProgress(progress)],
+    }
+    trainer: Trainer
+    if pruner is not None:
+        taught: dict[str, Any] = {"teacher": teacher, "distillation": training.distillation()}
+        trainer = _PRUNING[task.generates](pruner=pruner, **taught, **options)
+    else:
+        trainer = _PLAIN[task.generates](**options)
+    for talkative in (PrinterCallback, ProgressCallback):
+        trainer.remove_callback(talkative)
+    return trainer
+
+
 def training_arguments(
     settings: TrainingSettings, task: Task, folder: Path, epochs: float, seed: int, examples: int
 ) -> TrainingArguments:
-    """The arguments of a training.
+    """The arguments of a training: what the settings say, else the task, else transformers.
 
-    Args:
-        settings: what the user chose.
-        task: what it leaves to the task.
-        folder: for checkpoints.
-        epochs: passes over the data.
-        seed: of dropout and of the order of the examples.
-        examples: how many an epoch has, for a warm-up given as a fraction of the training.
+    The number of examples turns a warm-up that is a share of the training into steps.
     """
     chosen = {
         name: getattr(settings, ours)
@@ -100,50 +126,20 @@ def training_arguments(
     )
 
 
-def make_trainer(
-    arguments: TrainingArguments,
-    model: PreTrainedModel,
-    task: Task,
-    processor: Processor,
-    progress: Progress,
-    train: Dataset | None = None,
-    pruner: Pruner | None = None,
-    **teaching: Any,
-) -> Trainer:
-    """A trainer for fine-tuning, pruning or evaluating; with a pruner, perhaps with a teacher."""
-    options: dict[str, Any] = {
-        "model": model,
-        "args": arguments,
-        "train_dataset": train,
-        "data_collator": task.collator(processor, model),
-        "processing_class": processor,
-        "preprocess_logits_for_metrics": None if task.generates else task.reduce,
-        "callbacks": [TrainerProgress(progress)],
-    }
-    trainer: Trainer
-    if pruner is not None:
-        trainer = _PRUNING[task.generates](pruner=pruner, **teaching, **options)
-    else:
-        trainer = _PLAIN[task.generates](**options)
-    for talkative in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(talkative)
-    return trainer
-
-
 class _Bucketed(AveragingTrainer):
     """Trains on batches of examples that are about equally long."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        data: Any = self.train_dataset  # what is given may have lost the lengths
+        data: Any = self.train_dataset  # the one given may have lost its column of lengths
         size = self.args.train_batch_size * self.args.world_size
         buckets = LengthBuckets(list(data["length"]), size, self.args.seed)
-        self.remove_callback(_BeginEpoch)  # a training that cuts heads begins more than once
+        self.remove_callback(_BeginEpoch)  # a training that cuts heads on its way asks again
         self.add_callback(_BeginEpoch(buckets))
         return buckets
 
 
 class _BeginEpoch(TrainerCallback):
-    """Tells the order of examples which epoch it is, also when that is resumed."""
+    """Tells the sampler which epoch begins, also in a resumed training."""
 
     def __init__(self, buckets: LengthBuckets) -> None:
         self.buckets = buckets
@@ -175,117 +171,80 @@ _PLAIN: dict[bool, type[Trainer]] = {False: _Plain, True: _PlainSeq2Seq}
 _PRUNING: dict[bool, type[PruningTrainer]] = {False: _Pruning, True: _PruningSeq2Seq}
 
 
-def train(trainer: Trainer) -> None:
-    """Train, from the last checkpoint if there is one; Ctrl-C saves one first.
+class LengthBuckets(Sampler[int]):
+    """Shuffles examples so that those of a batch are about equally long.
 
-    Raises:
-        Stopped: after a Ctrl-C.
+    The order depends only on the seed and the epoch, so a resumed run keeps it. (The similar
+    sampler of transformers draws from the global generator. Its state at the start of an epoch is
+    lost when a run is resumed in the middle.)
+
+    Args:
+        lengths: the length of every example.
+        batch_size: examples per step of all processes together.
+        seed: another seed gives another order.
     """
-    folder = Path(str(trainer.args.output_dir))
-    last = _last_checkpoint(folder)
-    if PartialState().is_main_process:
-        _discard_broken(folder)
-    PartialState().wait_for_everyone()
-    trainer.add_callback(Elapsed(folder, resumed=last is not None))
-    if last is not None and _is_over(last):
-        _take_up(trainer, last)
-        return
-    stop = _StopOnRequest()
-    trainer.add_callback(stop)
-    try:
-        with stop.listening():
-            trainer.train(resume_from_checkpoint=None if last is None else str(last))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
-            raise
-        raise _told(error, folder, last) from error
-    if stop.requested:
-        raise Stopped(f"stopped at step {trainer.state.global_step} of {trainer.state.max_steps}")
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
+        self.epoch = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Change to the order of this epoch.
+
+        (Not named `set_epoch`: accelerate calls that with its own count, which starts again when a
+        run is resumed.)
+        """
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        draw = random.Random(f"{self.seed} {self.epoch}")
+        order = draw.sample(range(len(self.lengths)), len(self.lengths))
+        pool = POOL * self.batch_size
+        batches: list[list[int]] = []
+        for start in range(0, len(order), pool):
+            near = sorted(order[start : start + pool], key=lambda i: -self.lengths[i])
+            batches += [near[i : i + self.batch_size] for i in range(0, len(near), self.batch_size)]
+        # A short batch must stay the last: elsewhere it would shift the borders of all after it.
+        last = batches.pop() if len(batches[-1]) < self.batch_size else []
+        draw.shuffle(batches)
+        for batch in (*batches, last):
+            yield from batch
 
 
-def _told(error: Exception, folder: Path, last: Path | None) -> HeadcountError:
-    """What went wrong with the files of a training, and what to do."""
-    if isinstance(error, SafetensorError) and "deserializing" in str(error):
-        return HeadcountError(
-            f"the checkpoint {last} is damaged: {error}; delete it, and go on with --resume"
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model reached on one evaluation set.
+
+    Attributes:
+        metrics: all metrics of the task, by name.
+        predictions: the model's answer to each example, in the order of the set.
+        gold: the right answers; None for a task that has none.
+    """
+
+    metrics: dict[str, float]
+    predictions: Sequence[Prediction]
+    gold: Sequence[Prediction] | None
+
+
+def evaluate(
+    trainer: Trainer,
+    task: Task,
+    processor: Processor,
+    sets: Mapping[str, Dataset],
+    progress: Progress,
+) -> dict[str, Evaluation]:
+    """Evaluate the trainer's model on every set, as it is now: with gates if it has them."""
+    results = {}
+    for split, data in sets.items():
+        progress.begin(f"evaluating on {split}")
+        output = trainer.predict(data)
+        prediction = EvalPrediction(output.predictions, output.label_ids)  # type: ignore[arg-type]
+        results[split] = Evaluation(
+            task.scores(prediction, processor, split),
+            task.predictions(prediction, processor, split),
+            task.gold(prediction, split),
         )
-    if isinstance(error, OSError) and error.errno not in _NO_ROOM:
-        return HeadcountError(
-            f"the training in {folder} broke off: {error}; mend that, and go on with --resume"
-        )
-    return HeadcountError(
-        f"a checkpoint in {folder} cannot be written: {error}; make room, and go on with --resume"
-    )
-
-
-def _last_checkpoint(folder: Path) -> Path | None:
-    """The last one that is complete: a trainer writes its state after all else."""
-    found = [path.parent for path in folder.glob(f"checkpoint-*/{STATE}") if _is_whole(path)]
-    return max(found, key=lambda path: int(path.name.partition("-")[2]), default=None)
-
-
-def _is_whole(state: Path) -> bool:
-    try:
-        TrainerState.load_from_json(str(state))
-    except (OSError, ValueError, TypeError):  # it broke off before this was written, or meanwhile
-        return False
-    return True
-
-
-def _discard_broken(folder: Path) -> None:
-    """Remove what a kill left of a checkpoint: `Trainer` keeps the last one by its number."""
-    for place in folder.glob("checkpoint-*"):
-        if not _is_whole(place / STATE):
-            shutil.rmtree(place)
-
-
-def _is_over(checkpoint: Path) -> bool:
-    state = TrainerState.load_from_json(str(checkpoint / STATE))
-    return bool(state.global_step >= state.max_steps)
-
-
-def _take_up(trainer: Trainer, checkpoint: Path) -> None:
-    """Have what a finished training left, in which `Trainer` would take one more step."""
-    trainer.state = TrainerState.load_from_json(str(checkpoint / STATE))
-    trainer._load_from_checkpoint(str(checkpoint))
-    if isinstance(trainer, PruningTrainer):
-        trainer.note_selection()
-
-
-class _StopOnRequest(TrainerCallback):
-    """Ends the training at the next step, with a checkpoint, when Ctrl-C is pressed once."""
-
-    def __init__(self) -> None:
-        self.requested = False
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        try:
-            before = signal.signal(signal.SIGINT, self._request)
-        except ValueError:  # not in the main thread, where no signal arrives
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _request(self, number: int, frame: Any) -> None:
-        if self.requested:  # the second time in earnest
-            raise KeyboardInterrupt
-        self.requested = True
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> TrainerControl:
-        if self._by_all():
-            control.should_save = control.should_training_stop = True
-        return control
-
-    def _by_all(self) -> bool:
-        """Whether any process was asked, so that none waits for one that has stopped."""
-        state = PartialState()
-        if state.num_processes > 1:
-            asked = torch.tensor(float(self.requested), device=state.device)
-            self.requested = bool(reduce(asked, "sum") > 0)
-        return self.requested
+    return results

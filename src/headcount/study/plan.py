@@ -1,4 +1,8 @@
-"""What a study compares, from its YAML file to a list of runs."""
+"""What a study compares, from its YAML file to a list of runs.
+
+An `Entry` is one line of a study's tables: a method, or a variant of one with a name of its own. A
+`Job` is what is done at once: a run, or several that share a training.
+"""
 
 from __future__ import annotations
 
@@ -9,53 +13,38 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.runs.methods import METHODS, find_method
+from headcount.pruners.methods import METHODS, UNPRUNED, find_pruner, make_pruner, refuse_many
+from headcount.runs.job import refuse_recovery
 from headcount.runs.recipe import Key, Recipe, fill
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 
 SETTINGS = "study.json"  # a study file too, since YAML reads JSON
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is done at once: a run, or runs of several numbers of heads that share a training.
-
-    Attributes:
-        name: of its lock.
-        runs: by the names of their folders.
-    """
-
-    name: str
-    runs: dict[str, RunSettings]
-
-    @property
-    def settings(self) -> RunSettings:
-        """Of the run, or of all of them together."""
-        run = next(iter(self.runs.values()))
-        return (
-            run if run.trained_for is None else replace(run, keep=run.trained_for, trained_for=None)
-        )
+OWN = "own"  # as a keep: the count that a method finds
+RECOVERY_EPOCHS = "recovery_epochs"
+_NAME = re.compile(r"\w[\w.+=-]*")  # the name of a variant becomes a part of folder names
+Count = float | int | None  # of heads; None for the one that the method finds
 
 
 @dataclass(frozen=True)
 class StudySettings:
-    """A study.
+    """Everything that decides a study.
 
     Attributes:
         model: a model folder or a name on the hub.
-        task: as for `headcount prune`.
+        task: a name that `headcount prune --help` lists.
         data: a folder, a file, or a data set on the hub.
-        methods: to compare: names of methods, and names of your own for variants of them.
-        keep: numbers of heads, or fractions below 1.
-        seeds: every method is run with each.
+        methods: what to compare: names of methods, and names of your own for variants of them.
+        keep: numbers of heads to keep, or fractions below 1; empty for methods that find their own.
+        seeds: every method is run with each seed. Give several to see how much is chance.
         training: how models are trained.
         examples: where in the data the examples are.
-        settings: of each method, by its name. Besides its own, an entry may have `method`, which
-            makes it a variant, `keep` (numbers, or `own` for the count that it finds) and `seeds`
-            (a list, or lists by number of heads) in place of the study's, `training` with what is
-            different for it, and `one_run`, which prunes to every keep from one training.
-        speed: measure every pruned model's, beside the unpruned one, when all runs are done.
-        models: keep the weights of every pruned model.
+        settings: the settings of each entry of `methods`, by its name. These keys are not the
+            method's: `method` makes the entry a variant of that method. `keep` (numbers, or `own`
+            for the count that the method finds) and `seeds` (a list, or lists by number of heads)
+            replace the study's. `training` has what is different for this entry. `one_run` prunes
+            to every keep with one training.
+        speed: measure how fast every pruned model is, beside the unpruned one, after all runs.
+        models: keep the weights of every pruned model. They take much space in a large study.
     """
 
     model: str
@@ -90,17 +79,16 @@ class StudySettings:
         study.entries(recipe)
         for run in study.runs().values():
             try:
-                find_method(run.method).make(run.keep, run.settings, run.seed)
+                make_pruner(run.method, run.keep, run.settings, seed=run.seed)
             except HeadcountError as error:
-                key = ("settings", run.name) if run.name in study.settings else ("keep",)
-                raise recipe.error(key, str(error)) from error
+                raise recipe.error(_place(run.name, study, error), str(error)) from error
         return study
 
     def entries(self, recipe: Recipe | None = None) -> list[Entry]:
         """What is compared, in the order of the file.
 
         Args:
-            recipe: tells the lines of mistakes.
+            recipe: the study file, to name the line of a mistake; None names none.
         """
         recipe = recipe or Recipe(Path("study"), {}, {})
         return [
@@ -111,7 +99,7 @@ class StudySettings:
         ]
 
     def jobs(self) -> Iterator[Job]:
-        """All that is to be done, seed by seed; the unpruned model first."""
+        """Everything to do, seed by seed, the unpruned model first."""
         common = RunSettings(self.model, self.task, self.data, examples=self.examples)
         entries = sorted(self.entries(), key=lambda entry: entry.method != UNPRUNED)
         every = (seeds for entry in entries for seeds in entry.seeds.values())
@@ -128,11 +116,33 @@ class StudySettings:
         return {name: run for job in self.jobs() for name, run in job.runs.items()}
 
 
-UNPRUNED = "unpruned"
-OWN = "own"  # the count that a method finds
-_NAME = re.compile(r"\w[\w.+=-]*")  # it becomes a part of folder names
+def _place(name: str, study: StudySettings, error: HeadcountError) -> Key:
+    """The key of an entry's mistake: the setting that is wrong, if it is one."""
+    if name not in study.settings:
+        return ("keep",)
+    setting = str(getattr(error, "setting", ""))
+    return ("settings", name, setting) if setting in study.settings[name] else ("settings", name)
 
-Count = float | int | None  # of heads; None for the one that the method finds
+
+@dataclass(frozen=True)
+class Job:
+    """What is done at once: a run, or runs of several numbers of heads that share a training.
+
+    Attributes:
+        name: the name of its lock.
+        runs: the runs by the names of their folders.
+    """
+
+    name: str
+    runs: dict[str, RunSettings]
+
+    @property
+    def settings(self) -> RunSettings:
+        """The settings of the run, or of all runs together."""
+        run = next(iter(self.runs.values()))
+        return (
+            run if run.trained_for is None else replace(run, keep=run.trained_for, trained_for=None)
+        )
 
 
 @dataclass(frozen=True)
@@ -140,12 +150,12 @@ class Entry:
     """One of the things that a study compares.
 
     Attributes:
-        name: in tables and figures: the method's, or one of the user's own.
-        method: behind it.
-        seeds: to run it with, by the number of heads.
-        training: how it is trained.
-        one_run: one training is for every number of heads.
-        settings: of the method.
+        name: its name in tables and figures: the method's, or one that the user gave a variant.
+        method: the method.
+        seeds: the seeds to run it with, by the number of heads.
+        training: how models are trained.
+        one_run: one training serves every number of heads.
+        settings: the method's settings.
     """
 
     name: str
@@ -156,11 +166,11 @@ class Entry:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def runs(self, common: RunSettings, seed: int) -> dict[str, RunSettings]:
-        """Its runs with a seed by the names of their folders, most heads first.
+        """Its runs with this seed by the names of their folders, most heads first.
 
         Args:
-            common: what all entries of the study share.
-            seed: of the runs.
+            common: the settings that all entries of the study share.
+            seed: gives no runs if it is none of this entry's.
         """
         counts = tuple(keep for keep in self.seeds if keep is not None)
         run = replace(
@@ -180,21 +190,6 @@ class Entry:
         }
 
 
-@dataclass(frozen=True)
-class _Reserved:
-    """The keys below an entry that are not settings of its method."""
-
-    method: str | None = None
-    keep: tuple[float | int, ...] | None = None
-    seeds: tuple[int, ...] | None = None
-    training: dict[str, Any] = field(default_factory=dict)
-    one_run: bool = False
-
-
-RECOVERY_EPOCHS = "recovery_epochs"
-RESERVED = tuple(asdict(_Reserved()))
-
-
 def read_entry(
     name: str,
     written: Mapping[str, Any],
@@ -203,15 +198,15 @@ def read_entry(
     training: TrainingSettings,
     recipe: Recipe,
 ) -> Entry:
-    """Make an entry of what stands below its name in the study's settings.
+    """Make an entry from what the study's settings have below its name.
 
     Args:
-        name: of the entry.
-        written: what stands there.
-        keep: numbers of heads of the study.
-        seeds: of the study.
-        training: of the study.
-        recipe: tells the lines of mistakes.
+        name: the entry's name.
+        written: what the study's settings have below it.
+        keep: the study's numbers of heads, unless the entry has its own.
+        seeds: the study's seeds, unless the entry has its own.
+        training: the study's training; the entry may change parts of it.
+        recipe: knows the lines, for error messages.
     """
     at = ("settings", name)
     reserved = {key: value for key, value in written.items() if key in RESERVED}
@@ -225,7 +220,7 @@ def read_entry(
         raise recipe.error((*at, "keep"), f"{name} keeps all heads; remove its keep")
     if given.one_run:
         try:
-            find_method(method).refuse_many()
+            refuse_many(method)
         except HeadcountError as error:
             raise recipe.error((*at, "one_run"), str(error)) from error
         if own_count:
@@ -234,10 +229,10 @@ def read_entry(
             raise recipe.error((*at, "seeds"), "one_run has one list of seeds for all; give that")
     everything = {**asdict(training), **given.training}
     try:
-        find_method(method).refuse_recovery(given.training.get(RECOVERY_EPOCHS))
+        refuse_recovery(method, given.training.get(RECOVERY_EPOCHS))
     except HeadcountError as error:
         raise recipe.error((*at, "training", RECOVERY_EPOCHS), str(error)) from error
-    if not find_method(method).post_hoc:
+    if not find_pruner(method).is_post_hoc():
         everything[RECOVERY_EPOCHS] = None  # the study's is for the other methods
     counts = keep if given.keep is None else given.keep
     ordered: tuple[Count, ...] = tuple(sorted(set(counts), reverse=True))
@@ -254,24 +249,22 @@ def read_entry(
     )
 
 
-def _single(
-    written: Mapping[Any, Any], counts: tuple[Count, ...], recipe: Recipe, at: Key
-) -> dict[Count, tuple[int, ...]]:
-    """The seeds of single numbers of heads."""
-    known = {str(count): count for count in counts}  # keys of JSON are text
-    for key in written:
-        if str(key) not in known:
-            raise recipe.error(
-                (*at, str(key)),
-                f"seeds are given for {key} heads, but keep has {', '.join(known)}; add it there",
-            )
-    return {
-        known[str(key)]: fill(_Reserved, recipe, {"seeds": own}, at[:-1]).seeds or ()
-        for key, own in written.items()
-    }
+@dataclass(frozen=True)
+class _Reserved:
+    """The keys of an entry that are not settings of its method."""
+
+    method: str | None = None
+    keep: tuple[float | int, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    training: dict[str, Any] = field(default_factory=dict)
+    one_run: bool = False
+
+
+RESERVED = tuple(asdict(_Reserved()))
 
 
 def _method(name: str, said: str | None, recipe: Recipe) -> str:
+    """The method of an entry: the one it names, or its own name."""
     known = ", ".join(METHODS)
     if said is None:
         if name not in METHODS:
@@ -297,3 +290,20 @@ def _method(name: str, said: str | None, recipe: Recipe) -> str:
             at[:2], f"{name!r} becomes a part of folder names; use letters, digits and . + = - _"
         )
     return said
+
+
+def _single(
+    written: Mapping[Any, Any], counts: tuple[Count, ...], recipe: Recipe, at: Key
+) -> dict[Count, tuple[int, ...]]:
+    """Seeds that are given for single numbers of heads."""
+    known = {str(count): count for count in counts}  # keys of JSON are text
+    for key in written:
+        if str(key) not in known:
+            raise recipe.error(
+                (*at, str(key)),
+                f"seeds are given for {key} heads, but keep has {', '.join(known)}; add it there",
+            )
+    return {
+        known[str(key)]: fill(_Reserved, recipe, {"seeds": own}, at[:-1]).seeds or ()
+        for key, own in written.items()
+    }

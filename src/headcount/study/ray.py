@@ -1,9 +1,8 @@
-"""Run a study on a Ray cluster: each run is a task of its own, with retries.
+"""Run a study on a Ray cluster: each job is a task of its own, with retries.
 
-Runs of several numbers of heads that share a training are one task.
-
-The study's folder must be the same for all machines. Locks and results work as with several
-processes on one machine, so a run that Ray starts twice is done once.
+A job is one run, or the runs for several numbers of heads that share a training. All machines must
+see the same folder. Locks and results work as with several processes on one machine, so a run that
+Ray starts twice is done once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from headcount.study.plan import StudySettings
 from headcount.study.results import write_results
 from headcount.study.run import Places, do_job, measured, open_study, undone, why
 
-RETRIES = 3  # of a run whose worker died
+RETRIES = 3  # times that Ray starts a job again whose worker died
 
 
 def run_on_ray(
@@ -32,10 +31,10 @@ def run_on_ray(
 
     Args:
         study: what to compare.
-        folder: of the study, reachable from every machine.
-        address: of the cluster; None starts Ray on this machine.
-        cpus: that each run needs.
-        gpus: that each run needs.
+        folder: the study's folder, reachable from every machine; a study that was stopped goes on.
+        address: the address of the cluster; None starts Ray on this machine.
+        cpus: CPUs that each run needs.
+        gpus: GPUs that each run needs; 0 trains on CPUs.
         told: called with the number of finished runs, of all runs, and the last one's name.
 
     Returns:
@@ -88,14 +87,8 @@ def run_on_ray(
             ray.shutdown()
 
 
-def _time_all(study: StudySettings, places: Places) -> dict[str, str]:
-    """Measure all speeds; returns why that failed."""
-    _be_quiet()
-    return measured(study, places, Silent())
-
-
 def _run_one(study: StudySettings, folder: Path, name: str) -> str:
-    """Do one job; returns why it failed, or nothing."""
+    """Do one job; returns why it failed, or an empty text."""
     _be_quiet()
     places = Places(folder)
     job = next(job for job in study.jobs() if job.name == name)
@@ -104,6 +97,12 @@ def _run_one(study: StudySettings, folder: Path, name: str) -> str:
     except Exception as error:
         return why(error)
     return "another process is at it" if undone(places, job) else ""
+
+
+def _time_all(study: StudySettings, places: Places) -> dict[str, str]:
+    """Measure all speeds; returns why that failed, if it did."""
+    _be_quiet()
+    return measured(study, places, Silent())
 
 
 def _be_quiet() -> None:

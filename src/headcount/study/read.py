@@ -1,4 +1,4 @@
-"""A study's folder, read: its results as a table, its runs, and what is missing or broken."""
+"""Read a study's folder: its results as a table, its runs, and what is missing or broken."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from pathlib import Path
 import pandas as pd
 
 from headcount.errors import HeadcountError
-from headcount.runs.methods import METHODS
-from headcount.runs.unfinished import UNFINISHED
-from headcount.study.plan import SETTINGS, UNPRUNED, StudySettings
+from headcount.pruners.methods import METHODS, UNPRUNED
+from headcount.runs.resume import UNFINISHED
+from headcount.study.plan import SETTINGS, StudySettings
 from headcount.study.results import COLUMNS
 from headcount.study.results import FILE as RESULTS
 from headcount.study.run_record import Run, read_run
 
+_Wanted = tuple[str, float | None, int]  # method or variant, heads asked for, seed
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results that can stand in one table: one model, task, metric and evaluation set.
+    """Results that fit into one table: one model, task, metric and evaluation set.
 
     Attributes:
-        model: its name.
-        task: its name.
-        metric: that decides.
+        model: the name of the model.
+        task: the name of the task.
+        metric: the metric that decides.
         split: the evaluation set.
-        greater_is_better: of the metric.
-        rows: of the study's results; with `k`, the number of heads asked for, which is missing
-            where a method found its own, `run`, the name of the run's folder or "", `penalty`, and
-            `pruner`, the method behind the study's name for it.
+        greater_is_better: whether a higher value of the metric is better.
+        rows: rows of the study's results with four more columns. `k` is the number of heads asked
+            for, missing where a method found its own. `run` is the name of the run's folder, or "".
+            `penalty` is λ, missing where there is none. `pruner` is the method behind a variant.
         order: the study's methods and variants, in its own order.
     """
 
@@ -45,28 +47,28 @@ class Comparison:
 
     @cached_property
     def methods(self) -> list[str]:
-        """All that have results but the unpruned one, in the study's order."""
+        """All methods that have results, except the unpruned model, in the study's order."""
         found = set(self.rows["method"]) - {UNPRUNED}
         return [name for name in self.order if name in found]
 
     @cached_property
     def unpruned(self) -> pd.DataFrame:
-        """Rows of the unpruned model."""
+        """The rows of the unpruned model."""
         return self.rows[self.rows["method"] == UNPRUNED]
 
     @cached_property
     def counted(self) -> pd.DataFrame:
-        """Rows of methods that were told how many heads to keep."""
+        """The rows of methods that were told how many heads to keep."""
         return self.rows[(self.rows["method"] != UNPRUNED) & self.rows["k"].notna()]
 
     @cached_property
     def own_count(self) -> pd.DataFrame:
-        """Rows of methods that found their own count."""
+        """The rows of methods that found their own count."""
         return self.rows[(self.rows["method"] != UNPRUNED) & self.rows["k"].isna()]
 
     @property
     def title(self) -> str:
-        """For tables and figures."""
+        """A title for tables and figures."""
         return f"{self.model}, {self.task}, {self.split}"
 
 
@@ -75,11 +77,10 @@ class StudyData:
     """All of a study that could be read.
 
     Attributes:
-        folder: of the study.
-        results: one row per run and evaluation set.
-        runs: by name.
-        order: methods and variants, in the order of the study file where that is known, and then
-            of `headcount prune --help`.
+        folder: the study's folder.
+        results: a table with one row per run and evaluation set.
+        runs: the finished runs by the names of their folders.
+        order: methods and variants in the order of the study file, then of `headcount methods`.
         problems: what is missing or broken, one sentence each.
     """
 
@@ -108,8 +109,8 @@ def read_study(folder: str | Path, methods: Sequence[str] = ()) -> StudyData:
     """Read a study; what is missing or broken is noted in its problems, not raised.
 
     Args:
-        folder: with `results.csv` and `runs/`.
-        methods: the methods and variants to tell of, in this order, beside the unpruned model; none
+        folder: the output folder of `headcount compare`.
+        methods: the methods and variants to read, in this order, beside the unpruned model; empty
             for all.
     """
     folder = Path(folder)
@@ -141,37 +142,9 @@ def read_study(folder: str | Path, methods: Sequence[str] = ()) -> StudyData:
         results = _only(results, methods)
         runs = {name: run for name, run in runs.items() if name in set(results["run"])}
         asked = None if asked is None else replace(asked, methods=tuple(methods))
-    problems += gaps(results, asked)
+    problems += _gaps(results, asked)
     named = methods if asked is None else asked.methods
     return StudyData(folder, results, runs, _order(results, named), problems)
-
-
-def _read_settings(folder: Path, problems: list[str]) -> StudySettings | None:
-    """What the study asked for, as it wrote it down."""
-    path = folder / SETTINGS
-    if not path.is_file():
-        return None
-    try:
-        return StudySettings.read(path)
-    except HeadcountError as error:
-        problems.append(f"what the study asked for is guessed from its results: {error}")
-        return None
-
-
-def _only(results: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
-    found = [name for name in dict.fromkeys(results["method"]) if name != UNPRUNED]
-    for name in methods:
-        if name not in found:
-            raise HeadcountError(
-                f"the study has no results of {name!r}; choose among {', '.join(found)}"
-            )
-    return results[results["method"].isin([UNPRUNED, *methods])].reset_index(drop=True)
-
-
-def _order(results: pd.DataFrame, named: Sequence[str]) -> tuple[str, ...]:
-    found = set(results["method"])
-    known = [name for name in METHODS if name in found]
-    return tuple(dict.fromkeys([*named, *known, *sorted(found)]))
 
 
 def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
@@ -200,7 +173,7 @@ def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
     if table.empty:
         raise HeadcountError(f"{path} has no results yet; finish a run of the study first")
     table["seed"] = table["seed"].astype(int)
-    # A fraction asks for a count that only the run knows.
+    # For a fraction, only the run knows the count.
     counts = table["keep"].where(table["keep"] >= 1, table["heads"])
     told = table["keep"].notna() | (table["method"] == UNPRUNED)
     table["k"] = counts.where(told)
@@ -213,7 +186,7 @@ def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
 
 
 def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
-    """The run that gave a result: the signature tells, and where two share it, model and value."""
+    """The name of the run that gave a result: one with its signature, method, model and value."""
     found = [
         run
         for run in runs.values()
@@ -230,15 +203,32 @@ def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
     return found[0].name if found else ""
 
 
-_Wanted = tuple[str, float | None, int]  # method or variant, heads asked for, seed
+def _read_settings(folder: Path, problems: list[str]) -> StudySettings | None:
+    """What the study was asked for; None if that is not known."""
+    path = folder / SETTINGS
+    if not path.is_file():
+        return None
+    try:
+        return StudySettings.read(path)
+    except HeadcountError as error:
+        problems.append(f"what the study asked for is guessed from its results: {error}")
+        return None
 
 
-def gaps(results: pd.DataFrame, asked: StudySettings | None) -> Iterator[str]:
-    """What is missing, one sentence for the seeds of a method and number of heads.
+def _only(results: pd.DataFrame, methods: Sequence[str]) -> pd.DataFrame:
+    found = [name for name in dict.fromkeys(results["method"]) if name != UNPRUNED]
+    for name in methods:
+        if name not in found:
+            raise HeadcountError(
+                f"the study has no results of {name!r}; choose among {', '.join(found)}"
+            )
+    return results[results["method"].isin([UNPRUNED, *methods])].reset_index(drop=True)
 
-    Args:
-        results: of the study.
-        asked: what it was to do; without it, a full grid of what has results.
+
+def _gaps(results: pd.DataFrame, asked: StudySettings | None) -> Iterator[str]:
+    """What is missing: a sentence for each method and number of heads, with the seeds.
+
+    If it is not known what the study was asked for, a full grid of what has results is expected.
     """
     for (model, task, split), rows in results.groupby(["model", "task", "split"], sort=False):
         if asked is None:
@@ -272,3 +262,9 @@ def _grid(rows: pd.DataFrame) -> Iterator[_Wanted]:
         for k in sorted(set(counted["k"]), reverse=True):
             for seed in sorted(set(counted["seed"])):
                 yield str(method), float(k), int(seed)
+
+
+def _order(results: pd.DataFrame, named: Sequence[str]) -> tuple[str, ...]:
+    found = set(results["method"])
+    known = [name for name in METHODS if name in found]
+    return tuple(dict.fromkeys([*named, *known, *sorted(found)]))

@@ -1,4 +1,4 @@
-"""The results of a study as one table."""
+"""The results of a study as one table: `results.csv`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.result import RunResult
+from headcount.runs.resume import SETTINGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +24,11 @@ COLUMNS = (
 
 
 def write_results(folder: Path) -> Path:
-    """Write `results.csv` from the runs that are finished, one row per run and evaluation set."""
+    """Write `results.csv` from all finished runs: one row per run and evaluation set."""
     rows = []
     for run in sorted(folder.glob(f"runs/*/{RESULT}")):
         result = RunResult.load(run.parent)
-        settings = json.loads((run.parent / "settings.json").read_text(encoding="utf-8"))
+        settings = json.loads((run.parent / SETTINGS).read_text(encoding="utf-8"))
         for split, scores in result.scores.items():
             rows.append(
                 {
@@ -52,15 +53,15 @@ def write_results(folder: Path) -> Path:
             table.writeheader()
             table.writerows(rows)
 
-    write_whole(folder / FILE, write)
+    write_atomically(folder / FILE, write)
     return folder / FILE
 
 
 def load_study(folder: str | Path) -> pd.DataFrame:
-    """The results of a study as a table of pandas.
+    """The results of a study as a table of pandas: one row per run and evaluation set.
 
     Args:
-        folder: what `headcount compare` wrote.
+        folder: the output folder of `headcount compare`.
     """
     import pandas as pd
 

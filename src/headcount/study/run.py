@@ -1,112 +1,48 @@
-"""Run a study: every run once, shared work once, by one process or by several at a time."""
+"""Run a study: every run once, shared work once, by one process or by several at a time.
+
+What is done is in the study's folder (see `Places`), and locks there keep processes apart. Speed is
+measured at the end, when nothing else runs.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from filelock import FileLock, Timeout
+from torch import nn
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError, Stopped
+from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.loading.folder import first_line
+from headcount.pruners.methods import UNPRUNED, find_pruner, make_pruner
+from headcount.pruners.settings import AFTER_THE_CHOICE
 from headcount.runs.base_model import base_settings, fine_tune_base
-from headcount.runs.methods import UNTIL, choosing, find_method
+from headcount.runs.measure import measure
+from headcount.runs.output import CARD, write_card
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune, prune_many
-from headcount.runs.rank import rank_heads
 from headcount.runs.result import FILE as RESULT
+from headcount.runs.result import RunResult
+from headcount.runs.resume import first_change, refuse_other_settings
+from headcount.runs.run import batches_of
 from headcount.runs.settings import RunSettings
-from headcount.runs.unfinished import first_change, refuse_other_settings
+from headcount.runs.stages import rank_heads
 from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import write_results
-from headcount.study.speeds import time_runs
+from headcount.surgery.remove import remove_heads
+from headcount.tasks.registry import make_task
 
 PARTS = ("runs", "bases", "rankings", "locks")
-RANKED = ("surgeon", "michel", "ablation")  # one ranking serves every number of heads
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where in its folder a study keeps things.
-
-    Attributes:
-        folder: of the study.
-    """
-
-    folder: Path
-
-    def run(self, name: str) -> Path:
-        """The folder of a run."""
-        return self.folder / "runs" / name
-
-    def has(self, name: str) -> bool:
-        """Whether a run has its result, which is written last."""
-        return (self.run(name) / RESULT).is_file()
-
-    def base(self, study: StudySettings, run: RunSettings) -> Path:
-        """The fine-tuned model that pipelined methods start from.
-
-        It is the same for all entries of a seed, but for those whose own training changes it.
-        """
-        wanted = base_settings(run)
-        usual = base_settings(replace(run, training=study.training))
-        ending = "" if wanted == usual else f"-{_digest(wanted)}"
-        return self.folder / "bases" / f"seed{run.seed}{ending}"
-
-    def ranking(self, run: RunSettings) -> Path:
-        """The ranking of entries that score heads: of their settings, and their base model's."""
-        decides = _digest([choosing(run.settings), base_settings(run)])
-        return self.folder / "rankings" / f"{run.method}-seed{run.seed}-{decides}.json"
-
-    def lock(self, name: str) -> FileLock:
-        """Held while something is done; the system releases it when its process dies."""
-        return FileLock(self.folder / "locks" / f"{name}.lock")
-
-
-def open_study(study: StudySettings, folder: Path) -> Places:
-    """Make the study's folder, or make sure that it is of the same study."""
-    settings = json.loads(json.dumps(asdict(study)))
-    known = folder / SETTINGS
-    if folder.exists() and not known.is_file():
-        if not folder.is_dir():
-            raise HeadcountError(f"{folder} is a file; give a folder for the study")
-        # Another process may be making the study at this moment.
-        others = [p for p in folder.iterdir() if p.name not in PARTS and SETTINGS not in p.name]
-        if others:
-            raise HeadcountError(f"{folder} exists already and is no study; give another folder")
-    elif folder.exists():
-        try:
-            begun = json.loads(known.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise HeadcountError(
-                f"{known} is damaged: {error}; restore it, or give another folder"
-            ) from error
-        # More methods, numbers or seeds only add runs, and speed is measured when they are done.
-        may_grow = dict.fromkeys(("methods", "keep", "seeds", "settings", "speed"))
-        changed = first_change({**begun, **may_grow}, {**settings, **may_grow})
-        if changed is not None:
-            key, before, after = changed
-            raise HeadcountError(
-                f"{folder} was begun with {key} {before}, but now it is {after}; give the same "
-                "settings to go on, or another folder"
-            )
-        for name, run in study.runs().items():
-            if Places(folder).has(name):
-                refuse_other_settings(Places(folder).run(name), run.to_dict())
-    try:
-        for part in PARTS:
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        text = json.dumps(settings, indent=2) + "\n"
-        write_whole(known, lambda path: path.write_text(text, encoding="utf-8"))
-    except OSError as error:
-        raise HeadcountError(f"{folder} cannot be written: {error.strerror or error}") from error
-    return Places(folder)
+Runs = dict[str, RunSettings]  # by the names of their folders
 
 
 def run_study(
@@ -115,15 +51,15 @@ def run_study(
     progress: Progress | None = None,
     told: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, str]:
-    """Do every run that has no result yet; another process may do the same at the same time.
+    """Do every run that has no result yet. Several processes may do this at the same time.
 
     A run that fails does not stop the others.
 
     Args:
         study: what to compare.
-        folder: of the study; one that was stopped goes on.
-        progress: who wants to know about the current run.
-        told: called with the number of finished runs, of all runs, and the current one's name.
+        folder: the study's folder; a study that was stopped goes on.
+        progress: receives each stage and step of the current run; None shows nothing.
+        told: called before each run with the number of finished runs, of all runs, and its name.
 
     Returns:
         Why runs failed, by their names.
@@ -149,35 +85,104 @@ def run_study(
                 failed |= dict.fromkeys(undone(places, job), why(error))
             write_results(folder)
         if not done_any and any(undone(places, job, failed) for job in jobs):
-            time.sleep(1.0)  # others are at them; wait in case they die
+            time.sleep(1.0)  # other processes do the rest; wait in case one dies
     write_results(folder)
     if study.speed and not failed:
         failed = measured(study, places, progress or Silent())
     return failed
 
 
-def measured(study: StudySettings, places: Places, progress: Progress) -> dict[str, str]:
-    """Measure the speed of every run that has none; returns why that failed, or nothing."""
+def open_study(study: StudySettings, folder: Path) -> Places:
+    """Make the study's folder, or check that the one that exists belongs to this study."""
+    settings = json.loads(json.dumps(asdict(study)))
+    known = folder / SETTINGS
+    if folder.exists() and not known.is_file():
+        if not folder.is_dir():
+            raise HeadcountError(f"{folder} is a file; give a folder for the study")
+        # Another process may be making the study at this moment.
+        others = [p for p in folder.iterdir() if p.name not in PARTS and SETTINGS not in p.name]
+        if others:
+            raise HeadcountError(f"{folder} exists already and is no study; give another folder")
+    elif folder.exists():
+        try:
+            begun = json.loads(known.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise HeadcountError(
+                f"{known} is damaged: {error}; restore it, or give another folder"
+            ) from error
+        # More methods, numbers or seeds only add runs, and speed is measured after all runs.
+        may_grow = dict.fromkeys(("methods", "keep", "seeds", "settings", "speed"))
+        changed = first_change({**begun, **may_grow}, {**settings, **may_grow})
+        if changed is not None:
+            key, before, after = changed
+            raise HeadcountError(
+                f"{folder} was begun with {key} {before}, but now it is {after}; give the same "
+                "settings to go on, or another folder"
+            )
+        for name, run in study.runs().items():
+            if Places(folder).has(name):
+                refuse_other_settings(Places(folder).run(name), run.to_dict())
     try:
-        time_runs(study, places, progress)
-    except Exception as error:  # the results are there, and are to be told
-        return {"the measuring of speed": why(error)}
-    return {}
+        for part in PARTS:
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        text = json.dumps(settings, indent=2) + "\n"
+        write_atomically(known, lambda path: path.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise HeadcountError(f"{folder} cannot be written: {error.strerror or error}") from error
+    return Places(folder)
 
 
-def why(error: Exception) -> str:
-    """Why a run failed, in a line."""
-    known = isinstance(error, HeadcountError)
-    return str(error) if known else f"{type(error).__name__}: {first_line(error)}"
+@dataclass(frozen=True)
+class Places:
+    """Where in its folder a study keeps things."""
+
+    folder: Path
+
+    def run(self, name: str) -> Path:
+        """The folder of a run."""
+        return self.folder / "runs" / name
+
+    def has(self, name: str) -> bool:
+        """Whether a run is finished: its result is written last."""
+        return (self.run(name) / RESULT).is_file()
+
+    def base(self, study: StudySettings, run: RunSettings) -> Path:
+        """The folder of the fine-tuned model that pipelined methods start from.
+
+        All entries with the same seed share it, except those whose own training changes it.
+        """
+        wanted = base_settings(run)
+        usual = base_settings(replace(run, training=study.training))
+        ending = "" if wanted == usual else f"-{_digest(wanted)}"
+        return self.folder / "bases" / f"seed{run.seed}{ending}"
+
+    def ranking(self, run: RunSettings) -> Path:
+        """The ranking for entries that score heads with these settings on this base model."""
+        decides = _digest([_choosing(run.settings), base_settings(run)])
+        return self.folder / "rankings" / f"{run.method}-seed{run.seed}-{decides}.json"
+
+    def lock(self, name: str) -> FileLock:
+        """A lock to hold while something is done; the system frees it when its process dies."""
+        return FileLock(self.folder / "locks" / f"{name}.lock")
+
+
+def _choosing(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a method that decide which heads are kept."""
+    return {name: value for name, value in settings.items() if name not in AFTER_THE_CHOICE}
+
+
+def _digest(content: object) -> str:
+    """A short name for settings."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def undone(places: Places, job: Job, failed: Collection[str] = ()) -> list[str]:
-    """Runs of a job that have no result and have not failed."""
+    """The runs of a job that have no result and have not failed."""
     return [name for name in job.runs if name not in failed and not places.has(name)]
 
 
 def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -> bool:
-    """Do the runs of a job unless they are done, or another process is at them.
+    """Do the runs of a job, unless they are done or another process does them.
 
     Returns:
         Whether they were done here.
@@ -200,7 +205,7 @@ def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -
         how: Any = {
             "base": base,
             "resume": True,
-            "speed": False,  # nothing is to run beside it
+            "speed": False,  # measured at the end, when nothing runs beside it
             "weights": study.models,
             "progress": progress,
         }
@@ -215,30 +220,112 @@ def do_job(study: StudySettings, places: Places, job: Job, progress: Progress) -
         lock.release()
 
 
+def _starts_from_base(settings: RunSettings) -> bool:
+    """Whether a run starts from the fine-tuned model, or learns from it."""
+    pruner, training = find_pruner(settings.method), settings.training
+    taught = training.distil is not None and not pruner.teaches_itself
+    return training.warm_start or taught or pruner.is_post_hoc() or pruner.keeps_all
+
+
 def _ranked(
     places: Places, settings: RunSettings, base: Path | None, progress: Progress
 ) -> Path | None:
-    """The ranking that serves every number of heads, for methods that have one."""
-    if settings.method not in RANKED or settings.keep is None or UNTIL in settings.settings:
+    """The ranking that serves every number of heads; None for methods without one."""
+    pruner = make_pruner(settings.method, settings.keep, settings.settings, seed=settings.seed)
+    if settings.keep is None or not pruner.ranks_once:
         return None
     ranking = places.ranking(settings)
     with places.lock(ranking.stem):
-        # Down to one head: the best K of the ranking are those that a chain which ends at K would
-        # keep, since heads that leave together are ranked by the scores they had.
+        # Ranked down to the last head. Its best K are those that a chain which stops at K keeps,
+        # because heads that leave together are ranked by the scores they had.
         if not ranking.exists():
             source = str(base or settings.model)
             rank_heads(settings, source, ranking, progress)
     return ranking
 
 
-def _starts_from_base(settings: RunSettings) -> bool:
-    method = find_method(settings.method)
-    training = settings.training
-    taught = training.distil is not None and not method.pruner.teaches_itself
-    asked = training.warm_start or taught
-    return asked or method.post_hoc or method.name == "unpruned"
+def why(error: Exception) -> str:
+    """Why a run failed, in a line."""
+    known = isinstance(error, HeadcountError)
+    return str(error) if known else f"{type(error).__name__}: {first_line(error)}"
 
 
-def _digest(content: object) -> str:
-    """A short name for settings."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+def measured(study: StudySettings, places: Places, progress: Progress) -> dict[str, str]:
+    """Measure the speed of every run that has none; returns why that failed, or nothing."""
+    try:
+        time_runs(study, places, progress)
+    except Exception as error:  # the results exist already, and must be shown
+        return {"the measuring of speed": why(error)}
+    return {}
+
+
+def time_runs(study: StudySettings, places: Places, progress: Progress) -> None:
+    """Measure how fast each finished run's model is, unless another process does it.
+
+    Speed depends on which heads are left, not on the weights. So the weights of a run are not
+    needed.
+    """
+    lock = places.lock("speeds")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return
+    try:
+        untimed = _untimed(study, places)
+        progress.begin("measuring speed", len(untimed))
+        done = 0
+        for runs in _by_batches(untimed):
+            for _ in _timed(study, places, runs):
+                done += 1
+                progress.advance(done)
+    finally:
+        lock.release()
+
+
+def _untimed(study: StudySettings, places: Places) -> Runs:
+    """Finished runs without a speed, except the unpruned model, which is its own measure."""
+    return {
+        name: run
+        for name, run in study.runs().items()
+        if run.method != UNPRUNED
+        and places.has(name)
+        and RunResult.load(places.run(name)).examples_per_second is None
+    }
+
+
+def _by_batches(runs: Runs) -> Iterator[Runs]:
+    """Groups of runs that are evaluated on the same batches."""
+    groups: dict[str, Runs] = {}
+    for name, run in runs.items():
+        data = asdict(replace(run.data_settings(), weights_seed=0))
+        key = json.dumps([data, run.training.eval_batch_size], sort_keys=True, default=str)
+        groups.setdefault(key, {})[name] = run
+    yield from groups.values()
+
+
+def _timed(study: StudySettings, places: Places, runs: Runs) -> Iterator[str]:
+    """Time each of these runs and write its figures; yields its name then."""
+    first = next(iter(runs.values()))
+    task = make_task(first.task, first.data_settings())
+    source = task.model_folder(first.model)
+    processor = task.load_processor(source)
+    base = places.base(study, first)
+    whole = task.load_model(str(base) if base.exists() else source, processor).eval()
+    nn.Module.to(whole, PartialState().device)
+    data = next(iter(task.evaluation_data(processor).values()))
+    collator = task.collator(processor, whole)
+    batches = batches_of(data, first.training.eval_batch_size, whole, collator)
+    for name, run in runs.items():
+        folder = places.run(name)
+        small = copy.deepcopy(whole)
+        remove_heads(small, HeadMask.load(folder / MASK_FILE))
+        timed = measure(whole, small, batches, task.generates)
+        result = replace(
+            RunResult.load(folder),
+            examples_per_second=timed.examples_per_second,
+            generated_per_second=timed.generated_per_second,
+        )
+        if (folder / CARD).is_file():
+            write_card(folder, name, task.auto_class, run, result)
+        result.save(folder)
+        yield name

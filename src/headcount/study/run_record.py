@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.heads.mask import HeadMask
-from headcount.runs.importance import FILE as IMPORTANCE
-from headcount.runs.importance import load_importances
+from headcount.heads.mask import MASK_FILE, HeadMask
+from headcount.runs.output import IMPORTANCE, PREDICTIONS, load_importances
 from headcount.runs.result import RunResult
+from headcount.runs.resume import SETTINGS
 from headcount.stats.significance import Predictions
+from headcount.training.checkpoint_files import HISTORY
 from headcount.training.history import SelectionHistory
 
 
@@ -21,13 +22,14 @@ class Run:
     """One finished run of a study.
 
     Attributes:
-        name: of its folder.
+        name: the name of its folder.
         folder: where its files are.
-        settings: as `settings.json` holds them.
-        result: as `metrics.json` holds it.
+        settings: what `settings.json` holds.
+        result: what `metrics.json` holds.
         mask: the kept heads; None if its file is missing or broken.
-        history: for methods that learn.
-        importance: of every head by its flat index, NaN where none is known; None without a file.
+        history: which heads were selected when; None for methods that do not learn.
+        importance: the score of every head by flat index, NaN where none is known; None without a
+            readable file.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Run:
 
     @property
     def method(self) -> str:
-        """The study's name for it: a variant's own, or the method's."""
+        """The study's name for the method: that of a variant, or the method's own."""
         return str(self.settings.get("variant") or self.result.method)
 
     @property
@@ -52,14 +54,11 @@ class Run:
         return None if value is None else float(value)
 
     def has_predictions(self, split: str) -> bool:
-        """Whether those of an evaluation set were kept."""
+        """Whether the predictions of an evaluation set were kept."""
         return self._predictions(split).is_file()
 
-    def _predictions(self, split: str) -> Path:
-        return self.folder / "predictions" / f"{split}.json"
-
     def predictions(self, split: str) -> Predictions:
-        """Read the predictions of an evaluation set; they are large, so only when asked for."""
+        """Read the predictions of an evaluation set. They are large, so only when asked for."""
         path = self._predictions(split)
         try:
             rows = json.loads(path.read_text(encoding="utf-8"))
@@ -72,30 +71,29 @@ class Run:
                 f"({type(error).__name__}: {error}); run it again to compare it example by example"
             ) from error
 
+    def _predictions(self, split: str) -> Path:
+        return self.folder / PREDICTIONS / f"{split}.json"
+
 
 def read_run(folder: Path, problems: list[str]) -> Run | None:
-    """Read a run; what is missing or broken is added to the problems.
-
-    Returns:
-        None if it has no readable result.
-    """
+    """Read a run; None if it has no readable result. What is missing or broken is a problem."""
     name = folder.name
     try:
         result = RunResult.load(folder)
-        settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         if not isinstance(settings, dict):
-            raise ValueError("settings.json holds no settings")
+            raise ValueError(f"{SETTINGS} holds no settings")
     except (HeadcountError, OSError, ValueError) as error:
         problems.append(f"run {name} is missing or broken: {error}")
         return None
     mask = history = importance = None
     try:
-        mask = HeadMask.load(folder / "mask.json")
+        mask = HeadMask.load(folder / MASK_FILE)
     except HeadcountError as error:
         problems.append(f"run {name} has no readable mask: {error}")
-    if (folder / "selection_history.json").is_file():
+    if (folder / HISTORY).is_file():
         try:
-            history = SelectionHistory.load(folder / "selection_history.json")
+            history = SelectionHistory.load(folder / HISTORY)
         except HeadcountError as error:
             problems.append(f"run {name} has no readable selection history: {error}")
     if (folder / IMPORTANCE).is_file():

@@ -1,0 +1,331 @@
+"""A run with a pruner, in its order: load, choose, cut, check, measure, write.
+
+`prune` and `prune_many` are the way in. Settings that make no sense together are refused here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from accelerate import PartialState
+from transformers import PreTrainedModel
+
+from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.base import Pruner
+from headcount.pruners.methods import find_pruner, make_pruner, methods_that
+from headcount.pruners.scored import Scored
+from headcount.pruners.settings import PostHocSettings
+from headcount.runs.base_model import fine_tuned, seconds_of
+from headcount.runs.measure import checked_difference, measure
+from headcount.runs.output import Outcome, load_importances, scoring_seconds, write_outcome
+from headcount.runs.progress import Progress
+from headcount.runs.result import COMPENSATION, RECOVERY, RunResult, Scores, Sides, signature
+from headcount.runs.resume import StageTimes, discard, open_unfinished, unfinished
+from headcount.runs.run import Run, scores_of
+from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.runs.stages import choose_by_scoring, choose_while_training, compensated, recover
+from headcount.runs.trainer import Evaluation
+from headcount.surgery.remove import remove_heads
+from headcount.training.cut_weights import expand
+from headcount.training.history import SelectionHistory
+from headcount.training.teacher import Distillation
+
+_K = TypeVar("_K", float | int, float | int | None)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `prune` that are no settings, and how many results share one training."""
+
+    base: Path | None = None
+    resume: bool = False
+    speed: bool = True
+    weights: bool = True
+    ranking: Path | None = None
+    shared_by: int = 1
+
+
+class PruningJob:
+    """A run with a pruner, from the model to the written folders.
+
+    Settings that cannot work are refused when it is made, before anything is written.
+
+    Args:
+        settings: everything that decides the run.
+        output: the folder to write; checkpoints are kept beside it until all is done.
+        options: how to carry it out.
+        progress: receives each stage and step, for a progress bar.
+    """
+
+    def __init__(
+        self, settings: RunSettings, output: Path, options: Options, progress: Progress
+    ) -> None:
+        training = settings.training
+        self.output, self.options, self.times = output, options, StageTimes()
+        self.pruner: Pruner = make_pruner(
+            settings.method,
+            settings.trained_for or settings.keep,
+            settings.settings,
+            seed=settings.seed,
+            warm=training.warm_start,
+            rate=training.pruning_learning_rate,
+        )
+        refuse_recovery(settings.method, training.recovery_epochs)
+        _refuse_freezing(self.pruner, training.recovery_epochs is not None)
+        _refuse_no_training(self.pruner, training, options.base is not None)
+        self.run = Run.open(settings, unfinished(output), progress)
+
+    def settings_of(self, keep: float | int | None) -> RunSettings:
+        """The settings of a run for one K alone, which would give the same model."""
+        together = self.run.settings.keep
+        if not isinstance(together, tuple):
+            return self.run.settings
+        return replace(self.run.settings, keep=keep, trained_for=together)
+
+    def go(self, outputs: Mapping[_K, Path]) -> dict[_K, RunResult]:
+        """Train once and write a folder for each K; returns the figures by K."""
+        run, state = self.run, PartialState()
+        model = run.load()
+        self.pruner.bind(find_heads(model))  # a keep that is too large is refused now
+        self._refuse_untrained(model)
+        run.progress.begin("preparing data")
+        for part, number in run.task.dropped.items():
+            if number:
+                run.progress.say(f"{number} examples of {part} are broken or undecided: left out")
+        _ = run.sets
+        if state.is_main_process:
+            open_unfinished(self.output, run.settings.to_dict(), self.options.resume)
+        state.wait_for_everyone()
+        model, before = self._start(model)
+        original = len(find_heads(model))
+        with self.times.timed("pruning", run.work):
+            history = self._choose(model)
+        if len(find_heads(model)) < original:
+            model = self._whole(model, str(self._base_folder() or run.source))
+        if state.is_main_process:
+            self.times.keep(run.work)
+        results = {}
+        for keep, output in outputs.items():
+            results[keep] = self._cut(model, keep, output, before, history)
+        if state.is_main_process:
+            discard(run.work)
+        state.wait_for_everyone()
+        return results
+
+    # ── where it starts ──
+
+    @property
+    def _is_base_itself(self) -> bool:
+        """Whether the result is the unchanged base model."""
+        return self.pruner.keeps_all and self.options.base is not None
+
+    @property
+    def _starts_fine_tuned(self) -> bool:
+        warm = self.run.settings.training.warm_start
+        return self.pruner.is_post_hoc() or warm or self._is_base_itself
+
+    def _base_folder(self) -> Path | None:
+        """The base model, if the run starts from it."""
+        return self.options.base if self._starts_fine_tuned else None
+
+    def _refuse_untrained(self, model: PreTrainedModel) -> None:
+        run = self.run
+        taught = self._distillation() is not None and not self.pruner.teaches_itself
+        needed = self._starts_fine_tuned or taught
+        if needed and not run.task.is_trained(model) and self.options.base is None:
+            what = self.pruner.name
+            if not self.pruner.is_post_hoc():
+                what = "a warm start" if run.settings.training.warm_start else "distillation"
+            raise HeadcountError(
+                f"{what} needs a model that is fine-tuned for {run.task.name}, but "
+                f"{run.settings.model} is not; give one that is, or --base DIR to fine-tune it "
+                "first and keep it there"
+            )
+
+    def _start(self, model: PreTrainedModel) -> tuple[PreTrainedModel, Scores | None]:
+        """The model to prune, and the scores of the fine-tuned, unpruned one if there is one."""
+        base = self.options.base
+        if base is None:
+            scores = scores_of(self.run.evaluate(model)) if self._starts_fine_tuned else None
+            return model, scores
+        with self.times.timed("base"):
+            before = fine_tuned(self.run, base)
+        if self._is_base_itself:
+            self.times.seconds["base"] = seconds_of(base)
+        return (self.run.load(str(base)) if self._starts_fine_tuned else model), before
+
+    # ── choose ──
+
+    def _choose(self, model: PreTrainedModel) -> SelectionHistory | None:
+        pruner, ranking = self.pruner, self.options.ranking
+        if self._is_base_itself:
+            return None
+        if pruner.needs == "scoring":
+            if ranking is not None and isinstance(pruner, Scored):
+                pruner.rank_by(load_importances(ranking)[1])
+                self.times.seconds["scoring"] = scoring_seconds(ranking)
+            else:
+                choose_by_scoring(self.run, pruner, model)
+            return None
+        teacher = None if pruner.is_post_hoc() else self._teacher(model)
+        return choose_while_training(self.run, pruner, model, teacher)
+
+    def _distillation(self) -> Distillation | None:
+        """How to learn from the unpruned model; None if nothing is trained after the base."""
+        training = self.run.settings.training
+        trains = not (self.pruner.is_post_hoc() or self._is_base_itself)
+        recovers = training.recovery_epochs is not None
+        return training.distillation() if trains or recovers else None
+
+    def _teacher(self, model: PreTrainedModel) -> PreTrainedModel | None:
+        """The fine-tuned model with all its heads, if the pruned one learns from it."""
+        base = self.options.base
+        if self._distillation() is None or self.pruner.teaches_itself:
+            return None
+        return copy.deepcopy(model) if base is None else self.run.load(str(base))
+
+    def _whole(self, cut: PreTrainedModel, source: str) -> PreTrainedModel:
+        """A model with all heads, and the weights of one that was trained after heads were cut.
+
+        The cut model is compared with it. The cut heads have their weights from the start.
+        """
+        model = self.run.load(source)
+        expand(cut, model, HeadMask.all(find_heads(cut)))
+        return model
+
+    # ── cut, check, measure, write ──
+
+    def _cut(
+        self,
+        model: PreTrainedModel,
+        keep: float | int | None,
+        output: Path,
+        before: Scores | None,
+        history: SelectionHistory | None,
+    ) -> RunResult:
+        """Cut the model to K heads, check, measure and write it."""
+        run, pruner, state = self.run, self.pruner, PartialState()
+        several = len(pruner.counts) > 1
+        mask = pruner.mask(keep if several else None)
+        model, small = self._cut_and_recover(model, mask)
+        evaluations = run.evaluate(small)
+        if pruner.keeps_all:
+            before = scores_of(evaluations)
+        result = self._measure(model, small, mask, evaluations, before)
+        if state.is_main_process:
+            run.progress.begin("writing")
+            if several and mask != pruner.mask():
+                history = None
+            outcome = Outcome(self.settings_of(keep), pruner, mask, history, evaluations, result)
+            written = small if self.options.weights else None
+            write_outcome(output, outcome, written, run.processor, run.task.auto_class)
+        state.wait_for_everyone()
+        return result
+
+    def _cut_and_recover(
+        self, model: PreTrainedModel, mask: HeadMask
+    ) -> tuple[PreTrainedModel, PreTrainedModel]:
+        """The whole model and the cut one, after compensation and recovery if asked for."""
+        run, pruner = self.run, self.pruner
+        recovers = run.settings.training.recovery_epochs is not None
+        teacher = self._teacher(model) if recovers else None
+        if _is_fitted(pruner):
+            run.progress.begin("giving back what the cut takes")
+            with self.times.timed(COMPENSATION):
+                model = compensated(run, pruner, model, mask)
+        small = copy.deepcopy(model)
+        if not pruner.keeps_all:
+            remove_heads(small, mask)
+        if recovers:
+            folder = run.work / f"{RECOVERY}-{len(mask)}"
+            with self.times.timed(RECOVERY, folder):
+                recover(run, pruner, small, teacher, folder)
+            model = self._whole(small, str(self.options.base or run.source))
+        return model, small
+
+    def _measure(
+        self,
+        whole: PreTrainedModel,
+        small: PreTrainedModel,
+        mask: HeadMask,
+        evaluations: dict[str, Evaluation],
+        before: Scores | None,
+    ) -> RunResult:
+        run, pruner = self.run, self.pruner
+        run.progress.begin("comparing masked and cut")
+        whole.to(small.device).eval(), small.eval()  # type: ignore[arg-type]
+        batches = run.batches(next(iter(run.sets.values())), whole)
+        difference = checked_difference(whole, small, mask, batches)
+        run.progress.begin("measuring speed and size")
+        measured = measure(whole, small, batches, run.task.generates, self.options.speed)
+        kept, original = len(mask), len(find_heads(whole))
+        settings = run.settings
+        return RunResult(
+            method=pruner.name,
+            metric=run.task.metric,
+            greater_is_better=run.task.greater_is_better,
+            scores=scores_of(evaluations),
+            before=before,
+            signatures={
+                split: signature(
+                    pruner,
+                    (kept, original),
+                    run.task,
+                    split,
+                    settings.seed,
+                    len(data),
+                    _is_fitted(pruner),
+                    self._distillation(),
+                    settings.training.recovery_epochs,
+                )
+                for split, data in run.sets.items()
+            },
+            heads=Sides(original, kept),
+            parameters=measured.parameters,
+            bytes=measured.bytes,
+            examples_per_second=measured.examples_per_second,
+            generated_per_second=measured.generated_per_second,
+            difference=difference,
+            seconds=dict(self.times.seconds),
+            shared_by=self.options.shared_by,
+        )
+
+
+def _is_fitted(pruner: Pruner) -> bool:
+    """Whether output weights are fitted to make up for the cut heads."""
+    return isinstance(pruner.settings, PostHocSettings) and pruner.settings.compensate
+
+
+def refuse_recovery(method: str, epochs: float | None) -> None:
+    """Refuse training after the cut for a method that trains the model itself."""
+    if epochs is not None and not find_pruner(method).is_post_hoc():
+        raise HeadcountError(
+            f"{method} trains the model itself, so it has nothing to recover from; leave out "
+            f"recovery_epochs, which is for {', '.join(methods_that('is_post_hoc'))}"
+        )
+
+
+def _refuse_freezing(pruner: Pruner, recovers: bool) -> None:
+    """Refuse `freeze` where nothing is trained or fitted."""
+    idle = pruner.needs == "scoring" and not recovers and not _is_fitted(pruner)
+    if pruner.settings.freeze and idle:
+        raise HeadcountError(
+            f"{pruner.name} changes no weights, so that none can be frozen; leave out freeze, or "
+            "give compensate or recovery_epochs too"
+        )
+
+
+def _refuse_no_training(pruner: Pruner, training: TrainingSettings, has_base: bool) -> None:
+    """Refuse 0 epochs, unless the run starts from a fine-tuned model or takes it as it is."""
+    starts_trained = pruner.is_post_hoc() or training.warm_start
+    if not (training.epochs or starts_trained or (pruner.keeps_all and has_base)):
+        raise HeadcountError(
+            f"epochs is 0, which takes a fine-tuned model as it is, but {pruner.name} trains it; "
+            "give --warm-start to prune that, or more epochs"
+        )

@@ -1,0 +1,204 @@
+"""One run: what was asked for, and the model, data, trainer and evaluation that its stages need.
+
+A stage is a function of the `Run`; see `stages.py`. A pruner that scores heads sees the run only as
+`ScoringRun`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from accelerate import PartialState
+from datasets import Dataset
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, Trainer, set_seed
+
+from headcount.batch import Batch
+from headcount.pruners.base import Pruner
+from headcount.runs.progress import Progress, Silent, Told
+from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.runs.trainer import Evaluation, evaluate, make_trainer
+from headcount.tasks.base import Collator, Processor, Task
+from headcount.tasks.registry import make_task
+
+
+class Run:
+    """A run that is about to be done. `Run.open` makes one from its settings.
+
+    Args:
+        settings: everything that decides the run.
+        task: gives data, models and the metric.
+        processor: the model's tokenizer or image processor.
+        work: the folder for checkpoints; it is removed when all is done.
+        progress: receives each stage and step, for a progress bar.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        task: Task,
+        processor: Processor,
+        work: Path,
+        progress: Progress,
+    ) -> None:
+        self.settings, self.task, self.processor = settings, task, processor
+        self.work, self.progress = work, progress
+
+    @classmethod
+    def open(
+        cls, settings: RunSettings, work: Path, progress: Progress, source: str | None = None
+    ) -> Run:
+        """The run of these settings, with its task and processor loaded.
+
+        Args:
+            settings: everything that decides the run.
+            work: the folder for checkpoints.
+            progress: receives each stage and step, for a progress bar.
+            source: folder or hub name to take the processor from; None for the settings' model.
+        """
+        task = make_task(settings.task, settings.data_settings())
+        processor = task.load_processor(source or task.model_folder(settings.model))
+        return cls(settings, task, processor, work, progress)
+
+    @cached_property
+    def source(self) -> str:
+        """Folder or hub name of the model to start from."""
+        return self.task.model_folder(self.settings.model)
+
+    def load(self, source: str | None = None) -> PreTrainedModel:
+        """The model to start from, or another one of the same kind."""
+        set_seed(self.settings.seed)  # draws a fresh output layer
+        return self.task.load_model(source or self.source, self.processor)
+
+    @property
+    def sets(self) -> dict[str, Dataset]:
+        """The evaluation sets by name. Tune on the first one."""
+        return self.task.evaluation_data(self.processor)
+
+    @property
+    def train_data(self) -> Dataset:
+        """All training examples."""
+        return self.task.train_data(self.processor)
+
+    def trainer(
+        self,
+        model: PreTrainedModel,
+        *,
+        data: Dataset | None = None,
+        epochs: float = 1.0,
+        training: TrainingSettings | None = None,
+        folder: Path | None = None,
+        pruner: Pruner | None = None,
+        teacher: PreTrainedModel | None = None,
+        progress: Progress | None = None,
+    ) -> Trainer:
+        """A trainer for fine-tuning, pruning or evaluating a model.
+
+        Args:
+            model: the model to train or to evaluate.
+            data: the examples to train on; None only evaluates.
+            epochs: passes over these examples.
+            training: how to train; None for the run's own training settings.
+            folder: where checkpoints go; None for the run's own folder.
+            pruner: chooses heads while the model trains; None trains the plain model.
+            teacher: the model to learn from besides the labels. It needs a pruner.
+            progress: receives the steps; None for the run's own.
+        """
+        return make_trainer(
+            self, model, data, epochs, training or self.settings.training, folder or self.work,
+            pruner, teacher, progress or self.progress,
+        )  # fmt: skip
+
+    def evaluate(self, model: PreTrainedModel) -> dict[str, Evaluation]:
+        """Metrics and predictions of a model on every evaluation set."""
+        return evaluate(self.trainer(model), self.task, self.processor, self.sets, self.progress)
+
+    def metric(self, model: PreTrainedModel) -> Callable[[], float]:
+        """A function that measures the model, as it is gated at that moment, on the set to tune on.
+
+        It gives the metric that decides, with the sign that makes greater better.
+        """
+        trainer = self.trainer(model, progress=Silent())
+        sign = 1.0 if self.task.greater_is_better else -1.0
+        name, data = next(iter(self.sets.items()))
+
+        def metric() -> float:
+            sets = {name: data}
+            (result,) = evaluate(trainer, self.task, self.processor, sets, Silent()).values()
+            return sign * result.metrics[self.task.metric]
+
+        return metric
+
+    def sample(self, number: int, model: PreTrainedModel) -> list[Batch]:
+        """Batches of this many training examples, or of all if there are fewer; longest first.
+
+        The run's seed draws them. The model is moved to this process's device first.
+        """
+        nn.Module.to(model, PartialState().device)
+        data = self.train_data
+        if number < len(data):
+            drawn = random.Random(self.settings.seed).sample(range(len(data)), number)
+            data = data.select(sorted(drawn))
+        lengths = data["length"]
+        data = data.select(sorted(range(len(data)), key=lambda row: -lengths[row]))
+        return self.batches(data, model)
+
+    def share(self, share: float, model: PreTrainedModel) -> list[Batch]:
+        """Batches of a share of the training examples, longest first."""
+        return self.sample(max(round(share * len(self.train_data)), 1), model)
+
+    def batches(self, data: Dataset, model: PreTrainedModel) -> list[Batch]:
+        """Batches of these examples, in their order, on the model's device."""
+        size = self.settings.training.eval_batch_size
+        return batches_of(data, size, model, self.task.collator(self.processor, model))
+
+
+class ScoringRun:
+    """What a pruner may ask a run for while it scores a model; see `ScoringData`."""
+
+    def __init__(self, run: Run, model: PreTrainedModel) -> None:
+        self.run, self.model = run, model
+
+    def batches(self, share: float, rounds: int) -> Iterable[Batch]:
+        """Batches of a share of the training data, to be gone through this many times."""
+        batches = self.run.share(share, self.model)
+        self.run.progress.begin("scoring heads", rounds * len(batches))
+        return Told(batches, self.run.progress, rounds)
+
+    def metric(self) -> Callable[[], float]:
+        """A function that measures the model as it is gated at that moment; greater is better."""
+        return self.run.metric(self.model)
+
+    def measuring(self, what: str, times: int) -> Callable[[], float]:
+        """The same with progress, for a metric that is asked for this many times."""
+        self.run.progress.begin(what, times)
+        metric = self.metric()
+        done = iter(range(1, times + 1))
+
+        def measured() -> float:
+            value = metric()
+            self.run.progress.advance(next(done))
+            return value
+
+        return measured
+
+
+def batches_of(data: Dataset, size: int, model: PreTrainedModel, collator: Collator) -> list[Batch]:
+    """Batches of these examples, in their order, on the model's device.
+
+    Only columns that the model's forward pass takes are kept.
+    """
+    taken = {*inspect.signature(model.forward).parameters, "labels", "label_ids", "label"}
+    columns = [name for name in data.column_names if name in taken]
+    loader = DataLoader(data.select_columns(columns), batch_size=size, collate_fn=collator)
+    return [{name: value.to(model.device) for name, value in batch.items()} for batch in loader]
+
+
+def scores_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
+    """The metrics of evaluations, by evaluation set and name."""
+    return {split: evaluation.metrics for split, evaluation in evaluations.items()}
