@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measuring.claims import Claim, read
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.bench.speed import this_machine
 
 FOLDER = Path(__file__).parent
@@ -87,7 +87,7 @@ def main() -> None:
             "both sides in turn.", "", f"Machine: {this_machine()}.", ""]  # fmt: skip
     page += [sections[script.name] for script in scripts if script.name in sections]
     whole = "\n".join(page)
-    write_whole(results, lambda path: path.write_text(whole, encoding="utf-8"))
+    write_atomically(results, lambda path: path.write_text(whole, encoding="utf-8"))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -23,14 +23,14 @@ Gates = HeadMask | Tensor | Sequence[float]
 
 @contextmanager
 def masked(model: nn.Module, gates: Gates) -> Iterator[HeadMap]:
-    """Multiply every head's output by its gate for as long as the block lasts.
+    """Multiply every head's output by its gate until the block ends.
 
     Args:
-        model: the model; it is as before when the block ends, also after an exception.
+        model: the model. It is as before when the block ends, also after an exception.
         gates: a mask, a vector with one number per head, or a matrix (batch, heads) with a row per
-            example. On a pruned model, numbers for the heads that are still there, or for all
-            that it was born with (those of removed heads are not read). Gradients flow into a
-            tensor that requires them. Gates of nested blocks multiply.
+            example. For a pruned model, give numbers for the heads that are left, or for all that
+            it had originally; those of removed heads are not read. Gradients flow into a tensor
+            that requires them. Gates of nested blocks multiply.
 
     Yields:
         The map of the model's heads, in the order of the gates.
@@ -70,10 +70,10 @@ class GateHook:
     """The pre-hook of one block's output projection.
 
     Args:
-        values: gives the gates of all heads that are there now, asked in every forward pass.
-        start: place of the block's first head among them.
-        stop: place after its last.
-        block: the block.
+        values: returns the gates of all heads that are there now; called in every forward pass.
+        start: index of the block's first head among them.
+        stop: index after its last head.
+        block: the block to gate.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class GateHook:
     def gate_of(self, combined: Tensor) -> Tensor:
         """The gates of this block's heads, ready to be multiplied with its values."""
         gate = self.values()[..., self.start : self.stop]
-        # The type first, and its gradient last: not all devices have the gates' float64.
+        # The type before the device: not all devices have the gates' float64. In the backward
+        # pass the order is reversed.
         gate = gate.to(combined.dtype).to(combined.device)
         return self._row_per_example(gate, combined) if gate.dim() == 2 else gate
 
@@ -103,8 +104,8 @@ class GateHook:
     def _row_per_example(self, gate: Tensor, combined: Tensor) -> Tensor:
         """Bring (batch, heads) to the shape of the input, whose first dimension is the batch.
 
-        Windows and beams of one example follow one another there. Tokens of all examples in one
-        row of vectors do not tell where an example ends.
+        Windows and beams of one example follow one another there. If the tokens of all examples
+        are in one row, nothing says where an example ends.
         """
         repeats, rest = divmod(combined.shape[0], gate.shape[0])
         if combined.dim() == 2 and repeats != 1:

@@ -1,28 +1,28 @@
-"""The command line: one file per command; parses, calls, prints; no logic."""
+"""The command line: commands parse, call and print; what they do is elsewhere.
+
+Heavy packages are imported inside the commands, so that `headcount --help` is quick.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 from rich.console import Console
-from transformers.utils import logging as transformers_logging
 
 from headcount import __version__
 from headcount.cli.ablate import ablate
-from headcount.cli.agreement import agreement
+from headcount.cli.analyses import agreement, dynamics
 from headcount.cli.bench import bench
-from headcount.cli.compare import compare
 from headcount.cli.demo import demo
-from headcount.cli.dynamics import dynamics
-from headcount.cli.evaluate import evaluate
+from headcount.cli.evaluate import evaluate, score
 from headcount.cli.export import export
-from headcount.cli.heads import heads
+from headcount.cli.heads import heads, remove
+from headcount.cli.methods import methods
 from headcount.cli.prune import prune
-from headcount.cli.remove import remove
-from headcount.cli.report import report
 from headcount.cli.roles import roles
-from headcount.cli.score import score
+from headcount.cli.study import compare, report
 from headcount.errors import HeadcountError, Stopped
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (prune, evaluate, score, compare, report, roles, agreement, dynamics):
+for command in (prune, methods, evaluate, score, compare, report, roles, agreement, dynamics):
     app.command()(command)
 app.add_typer(ablate)
 for other in (bench, export, heads, remove, demo):
@@ -55,10 +55,21 @@ def _options(
     pass
 
 
+def _quieten_transformers() -> None:
+    """Show no warnings and progress bars except our own."""
+    # transformers and the hub's client read these when they are loaded, which takes seconds.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    if "transformers" in sys.modules:
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+
+
 def main() -> None:
     """Run the command line. A user's mistake is one sentence and exit code 2."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    _quieten_transformers()
     try:
         app()
     except HeadcountError as error:

@@ -24,7 +24,7 @@ ablate = typer.Typer(
     rich_markup_mode="rich",
 )
 
-_MOST_ROWS, _MOST_COLUMNS = 60, 8  # of a table that a terminal shows well
+_MOST_ROWS, _MOST_COLUMNS = 60, 8  # larger tables are hard to read on a terminal
 
 Output = Annotated[Path, typer.Option(help="Folder for the result; must not exist.")]
 Alpha = Annotated[float, typer.Option(help="Level of the tests.", min=0.0, max=1.0)]

@@ -152,7 +152,7 @@ def _show_models(console: Console, found: Bench) -> None:
         rows.append(
             [names[size.model], *counts, *map(_megabytes, (size.file_bytes, size.cache_bytes))]
         )
-    while all(row[-1] == "–" for row in rows):  # of no model is there anything to say
+    while all(row[-1] == "–" for row in rows):  # no model has such a figure
         rows, columns = [row[:-1] for row in rows], columns[:-1]
     show_rows(console, "size", columns, rows)
     columns = ["work", "batch", "length", "per second", "speed-up", "ideal", "reached", "peak, MB"]

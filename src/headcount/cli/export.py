@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,6 @@ from headcount.cli import options
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import show_rows
 from headcount.errors import HeadcountError
-from headcount.loading.folder import load_model, new_folder
 
 if TYPE_CHECKING:
     from headcount.deploy.cost import Cost
@@ -37,6 +37,7 @@ def export(
     Example: headcount export small --output exported --quantise int8
     """
     from headcount.deploy.write import Export, write_export, write_record
+    from headcount.loading.folder import load_model, new_folder
 
     if quantise not in (None, "int8"):
         raise HeadcountError(f"--quantise is {quantise!r}, expected int8")
@@ -48,12 +49,17 @@ def export(
     with new_folder(output) as folder:
         if evaluated:
             from headcount.deploy.cost import costs
-            from headcount.runs.score import load_for_task
+            from headcount.runs.evaluate import open_trained
+            from headcount.runs.progress import Silent
 
             settings = options.run_settings({**given, "model": model})
-            made, processor, loaded = load_for_task(settings)
+            with tempfile.TemporaryDirectory() as scratch:
+                run, loaded = open_trained(settings, Path(scratch), Silent())
             record = write_export(loaded, model, folder, how)
-            found, metric = costs(settings, made, processor, loaded, folder, record), made.metric
+            found, metric = (
+                costs(settings, run.task, run.processor, loaded, folder, record),
+                run.task.metric,
+            )
             record["evaluation"] = [cost.to_dict() for cost in found]
             write_record(folder, record)
         else:

@@ -1,30 +1,38 @@
-"""`headcount heads`: draw the map of a model's blocks × heads."""
+"""The heads of a model.
+
+`headcount heads`: draw the map of a model's blocks × heads.
+`headcount remove`: cut heads that a mask or a list names.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from torch import nn
 
-from headcount.heads.blocks import AttentionBlock, HeadMap
-from headcount.heads.find import find_heads
-from headcount.loading.folder import load_model
-from headcount.surgery.remove import count_parameters
+from headcount.cli import options
+from headcount.errors import HeadcountError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headcount.heads.blocks import AttentionBlock, HeadMap
+    from headcount.heads.mask import HeadMask
 
 
-def heads(
-    model: Annotated[str, typer.Argument(help="A model folder or a name on the hub.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
-) -> None:
+def heads(model: options.Model, as_json: options.AsJson = False) -> None:
     """Draw the map of a model's heads: which are there, which were removed.
 
     Example: headcount heads bert-base-uncased
     """
+    from headcount.heads.find import find_heads
+    from headcount.loading.folder import load_model
+
     loaded = load_model(model)
     found = find_heads(loaded)
     if as_json:
@@ -33,17 +41,9 @@ def heads(
         _draw(model, loaded, found)
 
 
-def _block_parameters(model: nn.Module, block: AttentionBlock) -> int:
-    """Parameters of the block that belong to heads."""
-    home = model.get_submodule(block.path)
-    return sum(
-        getattr(home.get_submodule(part.path), name).numel()
-        for part in block.anatomy.parts
-        for name, _ in part.tensors
-    )
-
-
 def _as_dict(name: str, model: nn.Module, found: HeadMap) -> dict[str, Any]:
+    from headcount.surgery.remove import count_parameters
+
     return {
         "model": name,
         "class": type(model).__name__,
@@ -70,6 +70,8 @@ def _as_dict(name: str, model: nn.Module, found: HeadMap) -> dict[str, Any]:
 
 
 def _draw(name: str, model: nn.Module, found: HeadMap) -> None:
+    from headcount.surgery.remove import count_parameters
+
     console = Console()
     console.print(f"{name} ({type(model).__name__})", soft_wrap=True, markup=False, highlight=False)
     table = Table(box=None)
@@ -97,7 +99,66 @@ def _draw(name: str, model: nn.Module, found: HeadMap) -> None:
 
 
 def _row(block: AttentionBlock) -> Text:
+    """A square for each head that is there, a dot for each that was removed."""
     text = Text()
     for head in range(block.born):
         text.append("■ " if head in block.heads else "· ", "cyan" if head in block.heads else "dim")
     return text
+
+
+def _block_parameters(model: nn.Module, block: AttentionBlock) -> int:
+    """How many parameters of the block belong to heads."""
+    home = model.get_submodule(block.path)
+    return sum(
+        getattr(home.get_submodule(part.path), name).numel()
+        for part in block.anatomy.parts
+        for name, _ in part.tensors
+    )
+
+
+def remove(
+    model: options.Model,
+    output: Annotated[Path, typer.Option(help="Folder for the smaller model; must not exist.")],
+    mask: Annotated[Path | None, typer.Option(help="A mask file: the heads to keep.")] = None,
+    heads: Annotated[str | None, typer.Option(help="The heads to remove: encoder.3.7,…")] = None,
+) -> None:
+    """Cut heads out of a model and save the smaller one.
+
+    Example: headcount remove bert-base-uncased --heads encoder.3.7,encoder.0.1 --output small
+    """
+    from headcount.heads.find import find_heads
+    from headcount.heads.mask import MASK_FILE, HeadMask
+    from headcount.loading.folder import copy_companions, load_model, new_folder
+    from headcount.surgery.remove import remove_heads
+
+    if (mask is None) == (heads is None):
+        raise HeadcountError("give either --mask with the heads to keep or --heads to remove")
+    if output.exists():
+        raise HeadcountError(f"{output} exists already; give a new folder for the output")
+    from_file = HeadMask.load(mask) if mask is not None else None
+    loaded = load_model(model)
+    kept = _without(find_heads(loaded), heads or "") if from_file is None else from_file
+    removal = remove_heads(loaded, kept)
+    with new_folder(output) as folder:
+        loaded.save_pretrained(folder)
+        kept.save(folder / MASK_FILE)
+        copy_companions(model, folder)
+    share = 1 - removal.parameters_after / removal.parameters_before
+    Console().print(
+        f"removed {len(removal.removed)} heads, kept {len(kept)}: "
+        f"{removal.parameters_before:,} → {removal.parameters_after:,} parameters "
+        f"(−{share:.1%}), saved in {output}",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _without(found: HeadMap, names: str) -> HeadMask:
+    """The heads of a model except those that are named."""
+    from headcount.heads.mask import HeadMask
+
+    removed = HeadMask.from_names(found, (name.strip() for name in names.split(",")))
+    gone = removed - HeadMask.all(found)
+    if len(gone):
+        raise HeadcountError(f"the head {gone.names[0]} was removed from this model before")
+    return HeadMask.all(found) - removed

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and run settings from a recipe and these options."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 
-from headcount.cli import options
-from headcount.errors import HeadcountError
-from headcount.runs.recipe import Recipe, fill, read_yaml
-from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.errors import HeadcountError, SettingError
+from headcount.pruners.methods import DEFAULT
+from headcount.tasks.registry import CLASSES
 
-TASKS = (
-    "mnli, sst2, cola, mrpc, rte, qnli, qqp, stsb, classification, translation, "
-    "language-modelling, image-classification"
-)
+if TYPE_CHECKING:
+    from headcount.runs.recipe import Recipe
+    from headcount.runs.settings import RunSettings
 
 Model = Annotated[str, typer.Argument(help="A model folder or a name on the hub.")]
-Task = Annotated[str | None, typer.Option(help=f"One of {TASKS}.")]
+Task = Annotated[str | None, typer.Option(help=f"One of {', '.join(CLASSES)}.")]
 Data = Annotated[str | None, typer.Option(help="A folder, a file, or a data set on the hub.")]
 Train = Annotated[str | None, typer.Option(help="The training file, if not found by name.")]
 Evaluate = Annotated[
@@ -46,26 +43,80 @@ Option = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 RecipeFile = Annotated[Path | None, typer.Option(help="Settings from a YAML file.")]
 
+Given = dict[str, Any]  # the values of options by name; None for those that were not given
+Command = Callable[..., None]
 
-def run_settings(given: dict[str, Any]) -> RunSettings:
-    """Settings from a recipe, with what the flags say on top.
+
+def with_data(without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """Add the options about data to a command, which gets their values in `given`.
 
     Args:
-        given: flags by the name of the setting, and the recipe; None was not given.
+        without: names of options that mean nothing to the command.
     """
+    shared = [option for name, option in _SHARED.items() if name not in without]
+
+    def add(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        parameters = [p for p in own.parameters.values() if p.name != "given"]
+
+        @functools.wraps(command)
+        def called(**values: Any) -> None:
+            given = {option.name: values.pop(option.name) for option in shared}
+            command(**values, given=given)
+
+        # typer reads the options from these.
+        called.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in (*parameters, *shared)}
+        return called
+
+    return add
+
+
+def _options(
+    task: Task = None,
+    data: Data = None,
+    recipe: RecipeFile = None,
+    eval_batch_size: EvalBatchSize = None,
+    limit_train: LimitTrain = None,
+    limit_eval: LimitEval = None,
+    max_length: MaxLength = None,
+    train: Train = None,
+    evaluate: Evaluate = None,
+    text: Text = None,
+    label: Label = None,
+    source: Source = None,
+    target: Target = None,
+    option: Option = None,
+    seed: Seed = None,
+) -> None:
+    """The options that `with_data` adds; never called."""
+
+
+_SHARED = inspect.signature(_options, eval_str=True).parameters
+
+
+def run_settings(given: Given) -> RunSettings:
+    """The settings of a recipe, if there is one, with those of the options in their place."""
+    from headcount.runs.recipe import Recipe, fill
+    from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+
+    parts = ("training", "examples", "settings")
+    top = [f.name for f in fields(RunSettings) if f.name not in parts]
     recipe = given.get("recipe")
     if recipe is not None:
         read = Recipe.read(recipe)
-        values = {**read.values, **{k: v for k, v in given.items() if k in _TOP and v is not None}}
+        values = {**read.values, **{k: v for k, v in given.items() if k in top and v is not None}}
         _settings_of_method(read, values)
         _refuse_missing(values, f" in {recipe}")
         settings = fill(RunSettings, read, values)
     else:
-        values = {name: given[name] for name in _TOP if given.get(name) is not None}
+        values = {name: given[name] for name in top if given.get(name) is not None}
         _refuse_missing(values, "")
         settings = RunSettings(**values)
-    training = {k: given[k] for k in _TRAINING if given.get(k) is not None}
-    examples = {k: _as_tuple(given[k]) for k in _EXAMPLES if given.get(k)}
+    training = {k: given[k] for k in asdict(TrainingSettings()) if given.get(k) is not None}
+    examples = {
+        k: _as_tuple(given[k]) for k in asdict(ExampleSettings()) if k != "options" and given.get(k)
+    }
     own = {**settings.settings, **pairs(given.get("setting"))}
     options = {**settings.examples.options, **pairs(given.get("option"))}
     return replace(
@@ -76,27 +127,8 @@ def run_settings(given: dict[str, Any]) -> RunSettings:
     )
 
 
-def fix_layout(given: dict[str, Any], like: Path) -> None:
-    """Turn --from-scratch-like into the method and the setting that it stands for."""
-    for name in ("method", "keep"):
-        if given.get(name) is not None:
-            raise HeadcountError(
-                f"--from-scratch-like says which heads to keep, so --{name} {given[name]} makes no "
-                f"sense beside it; leave out --{name}"
-            )
-    given["method"] = "fixed"
-    given["setting"] = [*(given.get("setting") or ()), f"like={json.dumps(str(like))}"]
-
-
-_TOP = tuple(
-    f.name for f in fields(RunSettings) if f.name not in ("training", "examples", "settings")
-)
-_TRAINING = tuple(asdict(TrainingSettings()))
-_EXAMPLES = tuple(name for name in asdict(ExampleSettings()) if name != "options")
-
-
 def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
-    """A recipe holds settings by method, as a study does; take those of the chosen one."""
+    """Take the settings of the chosen method: a recipe has them by method, as a study does."""
     by_method = values.get("settings") or {}
     if not isinstance(by_method, dict):
         raise recipe.error(("settings",), "settings must name a method, with its settings below it")
@@ -105,7 +137,7 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
             raise recipe.error(
                 ("settings", str(method)), f"{method} must have settings below it, found {own!r}"
             )
-    values["settings"] = by_method.get(values.get("method", RunSettings.method), {})
+    values["settings"] = by_method.get(values.get("method", DEFAULT), {})
 
 
 def _refuse_missing(values: dict[str, Any], where: str) -> None:
@@ -121,7 +153,11 @@ def _as_tuple(value: Any) -> Any:
 
 
 def pairs(given: list[str] | None) -> dict[str, Any]:
-    """name=value texts as a dictionary; the values as YAML reads them."""
+    """Texts of the form name=value as a dictionary; YAML reads the values."""
+    import yaml
+
+    from headcount.runs.recipe import read_yaml
+
     made: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -137,8 +173,34 @@ def pairs(given: list[str] | None) -> dict[str, Any]:
     return made
 
 
+def refuse_wrong_setting(settings: RunSettings, recipe: Path | None) -> None:
+    """Refuse a setting that the method cannot take, with its line if it is in the recipe."""
+    from headcount.pruners.methods import UnknownSettingError, read_settings
+    from headcount.runs.recipe import Recipe
+
+    try:
+        read_settings(settings.method, settings.settings, settings.training.warm_start)
+    except (SettingError, UnknownSettingError) as error:
+        if recipe is None:
+            raise
+        place = ("settings", settings.method, error.setting)
+        raise Recipe.read(recipe).error(place, str(error)) from error
+
+
+def fix_layout(given: Given, like: Path) -> None:
+    """Turn --from-scratch-like into the method and the setting that it stands for."""
+    for name in ("method", "keep"):
+        if given.get(name) is not None:
+            raise HeadcountError(
+                f"--from-scratch-like says which heads to keep, so --{name} {given[name]} makes no "
+                f"sense beside it; leave out --{name}"
+            )
+    given["method"] = "fixed"
+    given["setting"] = [*(given.get("setting") or ()), f"like={json.dumps(str(like))}"]
+
+
 def keep_counts(text: str) -> float | int | tuple[float | int, ...]:
-    """K as a person gives it: a count, a fraction, or several of them with commas between."""
+    """K as given on the command line: a count, a fraction, or several with commas between."""
     try:
         counts = [int(part) if part.strip().isdigit() else float(part) for part in text.split(",")]
     except ValueError:
@@ -147,55 +209,3 @@ def keep_counts(text: str) -> float | int | tuple[float | int, ...]:
         ) from None
     whole = [int(count) if count >= 1 and float(count).is_integer() else count for count in counts]
     return tuple(whole) if len(whole) > 1 else whole[0]
-
-
-Given = dict[str, Any]
-Command = Callable[..., None]
-
-
-def _options(
-    task: options.Task = None,
-    data: options.Data = None,
-    recipe: options.RecipeFile = None,
-    eval_batch_size: options.EvalBatchSize = None,
-    limit_train: options.LimitTrain = None,
-    limit_eval: options.LimitEval = None,
-    max_length: options.MaxLength = None,
-    train: options.Train = None,
-    evaluate: options.Evaluate = None,
-    text: options.Text = None,
-    label: options.Label = None,
-    source: options.Source = None,
-    target: options.Target = None,
-    option: options.Option = None,
-    seed: options.Seed = None,
-) -> None:
-    """What `with_data` adds; never called."""
-
-
-_SHARED = inspect.signature(_options, eval_str=True).parameters
-
-
-def with_data(without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """Add the options of the data to a command, which gets their values by name in `given`.
-
-    Args:
-        without: names of those that mean nothing to the command.
-    """
-    shared = [option for name, option in _SHARED.items() if name not in without]
-
-    def add(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True)
-        parameters = [p for p in own.parameters.values() if p.name != "given"]
-
-        @functools.wraps(command)
-        def called(**values: Any) -> None:
-            given = {option.name: values.pop(option.name) for option in shared}
-            command(**values, given=given)
-
-        # From these typer learns what to ask for.
-        called.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
-        called.__annotations__ = {p.name: p.annotation for p in (*parameters, *shared)}
-        return called
-
-    return add

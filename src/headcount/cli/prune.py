@@ -13,6 +13,7 @@ from rich.console import Console
 from headcount.cli import options
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
+from headcount.pruners.methods import DEFAULT, METHODS
 
 if TYPE_CHECKING:
     from headcount.runs.result import RunResult
@@ -28,8 +29,8 @@ def prune(
     method: Annotated[
         str | None,
         typer.Option(
-            help="handover, if none is given; joint-dsp, attrition, surgeon, pipelined-dsp, ste, "
-            "hard-concrete, michel, ablation, random, fixed, unpruned."
+            help=f"One of {', '.join(METHODS)}; {DEFAULT} if none is given. "
+            "headcount methods says what each does."
         ),
     ] = None,
     keep: Annotated[
@@ -96,6 +97,7 @@ def prune(
     if keep is not None:
         given["keep"] = options.keep_counts(keep)
     settings = options.run_settings(given)
+    options.refuse_wrong_setting(settings, given.get("recipe"))
     from headcount.runs.prune import prune as run
     from headcount.runs.prune import prune_many
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from headcount.cli import options
 from headcount.cli.show import Bars, show_analysis, show_rows
 from headcount.errors import HeadcountError
-from headcount.heads.mask import HeadMask
 
 
 def roles(
@@ -56,10 +55,11 @@ def roles(
     from headcount.analysis.roles import Roles, find_roles, read_sentences, roles_over_keep
     from headcount.analysis.roles.measure import MAX_LENGTH
     from headcount.analysis.roles.over_keep import RolesOverKeep
+    from headcount.heads.mask import HeadMask
     from headcount.loading.folder import load_model
     from headcount.study.read import read_study
+    from headcount.tasks.files import read_lines
     from headcount.tasks.models import load_tokenizer
-    from headcount.tasks.text_lines import read_lines
 
     if study is None and output is None:
         raise HeadcountError("there is no place for the result; give a new folder as --output")
@@ -73,7 +73,7 @@ def roles(
     folder = output or Path(str(study)) / FOLDER / RolesOverKeep.kind
     refuse_bad_place(folder)
     if study is not None:
-        read_study(study)  # what is wrong with it is told before the model is measured
+        read_study(study)  # its errors come before the model is measured
     sentences = read_sentences(text, conllu, target, limit, pair)
     often = None if frequencies is None else read_lines(frequencies)
     data = ", ".join(path.name for path in (text, pair, conllu) if path is not None)

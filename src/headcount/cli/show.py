@@ -29,22 +29,13 @@ if TYPE_CHECKING:
     from headcount.analysis.base import Analysis
 
 EVERY = 15.0  # seconds between two lines where no bar can be drawn
-FILE_WIDTH = 1000  # of what is not read on a terminal: wide enough for any table
-
-
-class _TimeLeft(ProgressColumn):
-    """Of all runs; unlike rich's own it also knows when a step takes many minutes."""
-
-    def render(self, task: Task) -> Text:
-        until: float | None = task.fields["until"]
-        left = 0.0 if until is None else until - time.monotonic()
-        return Text(f"about {_span(left)} left" if left > 0 else "")
+FILE_WIDTH = 1000  # columns of output that goes to no terminal: wide enough for any table
 
 
 class Bars:
-    """Draws one bar per stage; writes lines now and then where the output is not a terminal.
+    """Draws one bar per stage; writes a line now and then if the output is not a terminal.
 
-    Of many runs there is a bar that stays, and below it are the stages of the current one.
+    With many runs, one bar stays for all of them, above the stages of the current one.
     """
 
     def __init__(self, console: Console) -> None:
@@ -71,11 +62,11 @@ class Bars:
         self.live = Live(Group(self.runs, self.stages), console=console, refresh_per_second=10)
         self.task: TaskID | None = None
         self.stage, self.total, self.told = "", 0, 0.0
-        self.since = (0, 0.0)  # steps that were done, and when: what is left is reckoned from here
-        self.first: tuple[int, float] | None = None  # runs that were done when it all began
+        self.since = (0, 0.0)  # steps that were done, and when: from here the time left is computed
+        self.first: tuple[int, float] | None = None  # runs that were done at the start, and when
 
     def __enter__(self) -> Bars:
-        with suppress(ImportError):  # its own bars would stand among ours
+        with suppress(ImportError):  # its own bars would appear between ours
             from datasets import disable_progress_bars
 
             disable_progress_bars()
@@ -108,7 +99,7 @@ class Bars:
             self.told = time.monotonic()
 
     def advance(self, done: int, note: str = "", total: int | None = None) -> None:
-        """So many steps of the stage are done."""
+        """This many steps of the stage are done."""
         if self.task is None:
             return
         now = time.monotonic()
@@ -126,14 +117,14 @@ class Bars:
             self.told = now
 
     def overall(self, done: int, total: int, name: str) -> None:
-        """Of many runs so many are done, and this is the next."""
+        """This many runs of all are done, and this is the next."""
         left = self._count_runs(done, total, name)
         if not self.console.is_terminal:
             rest = "" if left is None else f", about {_span(left)} left"
             self.say(f"run {done + 1} of {total}: {name}{rest}")
 
     def finished(self, done: int, total: int, name: str) -> None:
-        """Of many runs so many are done, and this was the last."""
+        """This many runs of all are done, and this was the last."""
         self._count_runs(done, total, name)
         if not self.console.is_terminal:
             self.say(f"{done} of {total} runs done: {name}")
@@ -157,8 +148,17 @@ class Bars:
         self.task = None
 
     def say(self, line: str) -> None:
-        """A line above the bars."""
+        """Show a line above the bars."""
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class _TimeLeft(ProgressColumn):
+    """The time left for all runs. Unlike rich's own, it also works if a step takes minutes."""
+
+    def render(self, task: Task) -> Text:
+        until: float | None = task.fields["until"]
+        left = 0.0 if until is None else until - time.monotonic()
+        return Text(f"about {_span(left)} left" if left > 0 else "")
 
 
 def _span(seconds: float) -> str:
@@ -173,9 +173,9 @@ def show_rows(
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
 ) -> None:
-    """A table: names on the left, figures on the right."""
+    """Show a table: names on the left, figures on the right."""
     table = Table(title=title, title_justify="left", title_style="bold")
-    # Names are told apart by their ends, so a narrow screen takes room from figures first.
+    # Names often differ only at their ends, so a narrow screen takes room from figures first.
     table.add_column("", min_width=max((len(row[0]) for row in rows), default=0))
     for column in columns:
         table.add_column(column, justify="right")
@@ -185,7 +185,7 @@ def show_rows(
 
 
 def show_analysis(console: Console, found: Analysis, folder: Path) -> None:
-    """The table of an analysis, what it means, and where its files are."""
+    """Show the table of an analysis, what it means, and where its files are."""
     from headcount.analysis.base import shown
 
     table = found.table()
@@ -212,9 +212,9 @@ def show_analysis(console: Console, found: Analysis, folder: Path) -> None:
 def _fitting(
     names: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[bool], room: int
 ) -> tuple[list[int], list[int]]:
-    """Which columns a screen has room for, and which it has not; empty ones are in neither.
+    """The columns that a screen has room for, and those that it has not; empty ones are in neither.
 
-    Words come before numbers, since a row without its names says nothing.
+    Words come before numbers, because a row without its names says nothing.
     """
     places = [n for n in range(len(names)) if any(row[n] != "–" for row in cells) or not cells]
     shown: list[int] = []

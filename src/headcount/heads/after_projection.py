@@ -1,8 +1,8 @@
-"""Read from a forward pass's own code what it does after the output projection.
+"""Read from the code of a forward pass what it does after the output projection.
 
-An emptied block must answer in the form that its caller expects without running attention. The
-form stands in the last statements of `forward`; nearly all families write them in one of a few
-ways. Anything else is not guessed at.
+An emptied block runs no attention, but must answer in the form that its caller expects. The last
+statements of `forward` show that form. Nearly all families write them in one of a few ways; code
+that is written in any other way is not guessed at.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from typing import Any
 
 from torch import nn
 
-from headcount.heads.anatomy import Returns, Tail
+from headcount.heads.anatomy import AfterProjection, Returns
 
 
-def read_tail(attention: nn.Module, output: str) -> Tail | None:
-    """How `attention` answers after its output projection, or None if its code is not plain.
+def read_after_projection(attention: nn.Module, output: str) -> AfterProjection | None:
+    """What `attention` does after its output projection, or None if its code is not plain.
 
     Args:
         attention: the module whose forward pass computes the attention.
-        output: name of its output projection; empty if the projection is somewhere else.
+        output: name of its output projection; empty if another module has the projection.
     """
-    tail = _read(type(attention).forward, output)
-    if tail is None or not all(_is_dropout(attention, name) for name in tail.after):
+    found = _read(type(attention).forward, output)
+    if found is None or not all(_is_dropout(attention, name) for name in found.modules):
         return None
-    return tail
+    return found
 
 
 @cache
-def _read(forward: Callable[..., Any], output: str) -> Tail | None:
+def _read(forward: Callable[..., Any], output: str) -> AfterProjection | None:
     body = _body(forward)
     if body is None or not isinstance(body[-1], ast.Return):
         return None
-    after: list[str] = []
+    modules: list[str] = []
     if output:
         start = _projection_statement(body, output)
         if start is None:
             return None
-        after = [name for name in reversed(_self_calls(body[start])) if name != output]
+        modules = [name for name in reversed(_self_calls(body[start])) if name != output]
         for statement in body[start + 1 : -1]:
             module = _applied_module(statement)
             if module is not None:
-                after.append(module)
+                modules.append(module)
             elif not _changes_no_output(statement):
                 return None
     returns = _returned(body)
-    return None if returns is None else Tail(returns, tuple(after))
+    return None if returns is None else AfterProjection(returns, tuple(modules))
 
 
 def _body(forward: Callable[..., Any]) -> list[ast.stmt] | None:
@@ -92,7 +92,7 @@ def _applied_module(statement: ast.stmt) -> str | None:
 
 
 def _changes_no_output(statement: ast.stmt) -> bool:
-    """A functional dropout, the packing of a tuple, or weights that nobody asked for."""
+    """Whether this is a functional dropout, packs a tuple, or drops weights nobody asked for."""
     code = ast.unparse(statement)
     if isinstance(statement, ast.Assign):
         value = ast.unparse(statement.value)
@@ -110,7 +110,7 @@ def _changes_no_output(statement: ast.stmt) -> bool:
 
 
 def _returned(body: list[ast.stmt]) -> Returns | None:
-    """The form of the last return, followed back to the tuple that a variable holds."""
+    """The form of the last return; a variable is traced back to the tuple that it holds."""
     last = body[-1]
     value = last.value if isinstance(last, ast.Return) else None
     if isinstance(value, ast.Name):
@@ -150,7 +150,7 @@ def _form_of_tuple(elements: list[str]) -> Returns | None:
 
 
 def _shortest(values: list[ast.expr]) -> int:
-    """Length of the shortest tuple among these: what is returned when no weights are asked for."""
+    """Length of the shortest of these tuples: the answer when no weights are asked for."""
     tuples = [n for value in values for n in ast.walk(value) if isinstance(n, ast.Tuple)]
     outer = [n.orelse for n in values if isinstance(n, ast.IfExp)]
     plain = [n for n in (*values, *outer) if isinstance(n, ast.Tuple)]

@@ -1,8 +1,10 @@
 """Where one attention block keeps its heads: which rows of which tensors belong to which head.
 
-A family of models differs from another in names and in the order of rows, not in kind: every
-tensor with values per head is a sequence of segments, and a segment holds the same number of rows
-for each head, head after head. That is all that gating, cutting and reloading need to know.
+Model families differ in names and in the order of rows, not in kind. Every tensor with values per
+head is a sequence of segments. A segment holds the same number of rows for each head, head after
+head. That is all that gating, cutting and reloading need to know.
+
+A block that was cut keeps a `PrunedRecord`: its original anatomy and the heads that are left.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ Role = Literal["heads", "width", "query_width", "key_value", "key_value_width", 
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of rows: `size` rows for every query head, or for every key-value head.
+    """Consecutive rows of a tensor: `size` rows for every query head or key-value head.
 
     Attributes:
         unit: whether the rows belong to query heads or to key-value heads.
         size: rows per head.
-        only: the numbers of the heads that this run is about; None for all of them.
+        only: the numbers of the heads whose rows these are; None for all heads.
     """
 
     unit: Unit
@@ -39,10 +41,10 @@ class Part:
 
     Attributes:
         path: the submodule, seen from the block's home module; empty for the home module itself.
-        tensors: names of its parameters or buffers with the dimension along which heads lie.
-        segments: what the rows along that dimension are.
-        whole: the tensors stay whole until the block is emptied, because something reads all of
-            their rows (a normalisation across heads, a bias that other blocks share).
+        tensors: each parameter or buffer by name, with the dimension that has the heads.
+        segments: which rows along that dimension belong to which heads.
+        whole: keep all rows until the block is emptied, because something reads all of them (a
+            normalisation across heads, a bias that other blocks share).
     """
 
     path: str
@@ -53,7 +55,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Count:
-    """An integer attribute that the forward pass reads and that depends on the number of heads."""
+    """An integer attribute of a module that must follow the number of heads.
+
+    Attributes:
+        path: the submodule that has it, seen from the block's home module.
+        attribute: its name.
+        role: what it counts, for example heads or the width of all heads together.
+    """
 
     path: str
     attribute: str
@@ -62,12 +70,12 @@ class Count:
 
 @dataclass(frozen=True)
 class HeadArgument:
-    """An argument of the forward pass with a value per head, computed outside the block.
+    """An argument of the forward pass with a value per head, which other code computes.
 
     Attributes:
         name: the argument's name in the signature of the forward pass.
         dim: the dimension that has one entry per head.
-        folded: the dimension holds batch × heads rather than heads (ALiBi in BLOOM and Falcon).
+        folded: that dimension is batch × heads instead of heads (ALiBi in BLOOM and Falcon).
     """
 
     name: str
@@ -76,18 +84,18 @@ class HeadArgument:
 
 
 @dataclass(frozen=True)
-class Tail:
-    """What a block does after its output projection, for when it has no heads left.
+class AfterProjection:
+    """What a block does after its output projection: all that it still does without heads.
 
     Attributes:
-        returns: the forward pass returns the output alone, the output and the attention weights
-            (and nothing in place of a cache), or the output and, if asked for, the weights.
-        after: submodules (dropouts, norms) applied to the output, in order.
-        residual: the argument that is added to the output before the norms, if any.
+        returns: the form of its answer. `output[, weights]` gives attention weights only when
+            asked to; a third element None is in the place of a cache.
+        modules: submodules (dropouts, norms) that it applies to the output, in order.
+        residual: the argument that it adds to the output before the norms; None for no argument.
     """
 
     returns: Returns
-    after: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     residual: str | None = None
 
 
@@ -95,28 +103,28 @@ class Tail:
 class Anatomy:
     """How one block is built.
 
-    Paths are seen from the block's home module: the attention module itself, or the module around
-    it where the output projection lives next door (BERT).
+    Paths start at the block's home module. That is the attention module itself, or the module
+    around it if the output projection is a neighbour of the attention module (BERT).
 
     Attributes:
         core: the submodule whose forward pass computes the attention; empty for the home module.
-        output: the output projection. Its input is where a gate multiplies.
-        num_heads: query heads before anything was removed.
-        num_key_value_heads: key-value heads before anything was removed.
+        output: the output projection. Gates multiply its input.
+        num_heads: original number of query heads, before any removal.
+        num_key_value_heads: original number of key-value heads.
         head_size: values per head in the input of the output projection.
         key_size: values per head in the queries and keys.
         parts: every tensor with values per head, output projection included.
-        counts: attributes to keep in step with the number of heads.
-        wide_norms: normalisations across all heads, with the unit they run over. Their input stays
-            whole and the kept heads are taken from their output.
-        arguments: arguments with a value per head.
-        tail: how an emptied block answers; None where its code is not plain enough to tell.
-        shares_bias: the block hands a position bias of all heads on to later blocks (T5).
+        counts: attributes that must follow the number of heads.
+        wide_norms: normalisations across all heads, each with the unit that it runs over. Their
+            input keeps all heads; the kept heads are selected from their output.
+        arguments: arguments of the forward pass with a value per head.
+        after_projection: how an emptied block answers; None if its code is not plain.
+        shares_bias: the block gives a position bias of all heads to later blocks (T5).
         dispatches: keys and values pass through a registered attention function, after the cache.
-        reads_config: the forward pass takes the number of heads from its configuration.
-        uneven_groups: queries of one key-value head may be fewer than those of another.
-        padded: the forward pass insists on the original width. The rows are cut, and zeros stand
-            in for them between the projections.
+        reads_config: the forward pass reads the number of heads from its configuration.
+        uneven_groups: key-value heads may have different numbers of queries.
+        padded: the forward pass needs the original width. The rows are cut, and zeros fill their
+            places between the projections.
     """
 
     core: str
@@ -129,7 +137,7 @@ class Anatomy:
     counts: tuple[Count, ...] = ()
     wide_norms: tuple[tuple[str, Unit], ...] = ()
     arguments: tuple[HeadArgument, ...] = ()
-    tail: Tail | None = None
+    after_projection: AfterProjection | None = None
     shares_bias: bool = False
     dispatches: bool = False
     reads_config: bool = False
@@ -148,12 +156,12 @@ class Anatomy:
     def rows_to_keep(
         self, part: Part, present: Sequence[int], kept: Sequence[int]
     ) -> tuple[list[int], int]:
-        """Indices of the rows of `part` that stay, and the number of rows there are now.
+        """Indices of the rows of `part` to keep, and how many rows it has now.
 
         Args:
             part: one of this block's parts.
-            present: query heads whose rows are in the tensors now.
-            kept: query heads that stay.
+            present: query heads that have rows in the tensors now.
+            kept: query heads to keep.
         """
         rows: list[int] = []
         start = 0
@@ -169,22 +177,27 @@ class Anatomy:
         return rows, start
 
 
-_ATTRIBUTE = "_headcount"
-
-
 @dataclass(frozen=True)
-class Remains:
-    """The anatomy that a block was born with, and the heads that it still has."""
+class PrunedRecord:
+    """What a block that lost heads knows about itself.
+
+    Attributes:
+        anatomy: the block as it was before any removal.
+        heads: original numbers of the heads that are left.
+    """
 
     anatomy: Anatomy
     heads: tuple[int, ...]
 
 
-def remains_of(home: nn.Module) -> Remains | None:
-    """What is left of a block from which heads were removed; None if none ever were."""
-    return cast("Remains | None", vars(home).get(_ATTRIBUTE))
+_ATTRIBUTE = "_headcount"
 
 
-def remember(home: nn.Module, remains: Remains) -> None:
-    """Leave the record on the block's home module, where copies of the model take it along."""
-    setattr(home, _ATTRIBUTE, remains)
+def leave_record(home: nn.Module, record: PrunedRecord) -> None:
+    """Store the record on the block's home module, so that copies of the model have it too."""
+    setattr(home, _ATTRIBUTE, record)
+
+
+def pruned_record(home: nn.Module) -> PrunedRecord | None:
+    """The record that a pruned block has; None if no heads were removed from it."""
+    return cast("PrunedRecord | None", vars(home).get(_ATTRIBUTE))

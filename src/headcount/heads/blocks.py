@@ -17,14 +17,14 @@ class AttentionBlock:
     """One attention module with its heads.
 
     Attributes:
-        name: `encoder.3`; with the tower in front where a model has several (`text.encoder.3`).
+        name: for example `encoder.3`, or `text.encoder.3` in a model with several towers.
         kind: `encoder`, `decoder` or `cross`.
         layer: the layer's number in its stack.
-        heads: numbers of the heads that are there now, as they were before any removal.
-        born: number of heads before any removal.
+        heads: original numbers of the heads that are there now.
+        born: original number of heads, before any removal.
         offset: flat index of the block's head 0.
         path: the block's home module in the model.
-        anatomy: where its heads live.
+        anatomy: which rows of which tensors belong to which head.
     """
 
     name: str
@@ -68,7 +68,12 @@ class AttentionBlock:
 
 @dataclass(frozen=True)
 class LeftAlone:
-    """An attention module that is not understood, and therefore never touched."""
+    """An attention module that is not understood, and therefore never touched.
+
+    Attributes:
+        path: the module in the model.
+        reason: what is not understood about it.
+    """
 
     path: str
     reason: str
@@ -78,8 +83,8 @@ class LeftAlone:
 class HeadMap:
     """All heads of a model, block by block in the order of the forward pass.
 
-    The length is the number of heads that are there now. Names and flat indices are those of the
-    model before any removal: `encoder.3.7` stays `encoder.3.7` when its neighbours leave.
+    The length is the number of heads that are there now. Names and flat indices are the original
+    ones: `encoder.3.7` stays `encoder.3.7` when its neighbours are removed.
 
     Attributes:
         model_type: the model's type, as in its `config.json`.
@@ -99,7 +104,7 @@ class HeadMap:
 
     @property
     def born(self) -> int:
-        """Number of heads before any removal; flat indices run up to it."""
+        """Original number of heads, before any removal; flat indices are below it."""
         return sum(block.born for block in self.blocks)
 
     @property
@@ -114,7 +119,7 @@ class HeadMap:
 
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
-        """Name and original number of heads of each block: what a mask must agree with."""
+        """Name and original number of heads of each block; a mask must have the same."""
         return tuple((block.name, block.born) for block in self.blocks)
 
     def block(self, name: str) -> AttentionBlock:

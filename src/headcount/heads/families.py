@@ -1,14 +1,14 @@
-"""The one place that knows by which names the model families keep q, k, v, o and their counts.
+"""The names that model families use for q, k, v, o and their counts. Only this file knows them.
 
-Most families are recognised from these names and from the shapes alone, so that an unseen model
-with the usual names needs nothing here. A family where that is not enough has a row in `FAMILIES`.
+These names and the shapes are enough to recognise most families. A new model with the usual names
+needs nothing here. A family that needs more has a row in `FAMILIES`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headcount.heads.anatomy import HeadArgument, Tail
+from headcount.heads.anatomy import AfterProjection, HeadArgument
 
 QUERY = (
     "q_proj", "query", "q_lin", "q", "query_proj", "linear_q", "project_q", "Wq", "q_linear",
@@ -27,19 +27,19 @@ OUTPUT = (
     "linear_out", "output_proj", "projection_layer", "attention_out", "to_out", "linear_o",
     "output", "wo", "post_proj",
 )  # fmt: skip
-# Where the output projection is, seen from the module around the attention module (BERT).
+# Paths of the output projection from the module around the attention module (BERT).
 OUTPUT_NEXT_DOOR = ("output.dense", "output", "dense", "out_proj", "proj")
 
 # q, k and v in one projection: all queries, then all keys, then all values …
 STACKED = ("qkv", "qkv_proj", "Wqkv", "c_attn", "att_proj")
-# … or the query, key and value of one head after those of another.
+# … or the query, key and value of head 0, then those of head 1, and so on.
 INTERLEAVED = ("query_key_value",)
-# Multi-head latent attention: keys and values of all heads are unfolded from one latent vector.
+# Multi-head latent attention: one latent vector unfolds into the keys and values of all heads.
 LATENT = ("kv_b_proj",)
 LATENT_NEIGHBOURS = (
     "q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_layernorm", "indexer",
 )  # fmt: skip
-# Keys and values in one projection, beside a query projection.
+# Keys and values in one projection, next to a query projection.
 STACKED_KEY_VALUE = ("c_attn", "kv", "to_kv", "kv_proj")
 
 HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "num_attn_heads", "heads")
@@ -49,7 +49,7 @@ HEAD_SIZES = (
 )  # fmt: skip
 KEY_VALUE_COUNTS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_heads")
 GROUP_SIZES = ("num_key_value_groups", "n_rep", "num_kv_groups")
-# Widths that a forward pass may use to fold the heads back together.
+# Widths that a forward pass may use to join the heads again.
 WIDTHS = (
     "all_head_size", "inner_dim", "embed_dim", "hidden_size", "d_model", "dim", "split_size",
     "n_embd", "query_size", "internal_dim", "dim_attn", "embedding_size", "head_size",
@@ -65,7 +65,7 @@ ROWS_PER_HEAD = (
     "linear_g",
 )  # fmt: skip
 COLUMNS_PER_HEAD = ("relative_position_bias_table",)
-# A tensor whose last dimension is the head size and that all heads share.
+# Tensors that all heads share; their last dimension is the head size.
 SHARED_BY_HEADS = (
     "rel_pos_h", "rel_pos_w", "rel_pos_emb", "distance_embedding", "per_dim_scale", "emb_rel_k",
     "emb_rel_v", "scaling",
@@ -74,7 +74,7 @@ QUERY_NORMS = ("q_norm", "query_norm", "q_layernorm", "query_layernorm", "q_laye
 KEY_NORMS = ("k_norm", "key_norm", "k_layernorm", "key_layernorm", "k_layer_norm", "norm_k")
 VALUE_NORMS = ("v_norm", "value_norm")
 
-# Arguments of a forward pass by which a block gets its cache, its mask and its keys' source.
+# Arguments of a forward pass that carry the cache, the mask and the source of the keys.
 CACHE_ARGUMENTS = ("past_key_values", "past_key_value", "layer_past")
 LAYER_NUMBERS = ("layer_idx", "layer_id")
 MASK_ARGUMENTS = ("attention_mask", "mask", "causal_mask")
@@ -84,27 +84,27 @@ CROSS_NAMES = ("crossattention", "encoder_attn", "encdecattention", "cross_attn"
 
 @dataclass(frozen=True)
 class Family:
-    """What the structure of one attention class does not tell.
+    """What cannot be seen from the structure of an attention class.
 
     Attributes:
         arguments: arguments of the forward pass with a value per head.
-        tail: how an emptied block answers, where its code is not of the plain kind.
-        query_copies: blocks of head size that one head has in the query projection (a query and a
-            gate of the same size).
-        interleaved: the fused projection of this class, with q, k, v of one head after another's.
-        slices: a fused projection holds the q, v, k of so many slices of the heads in turn.
-        shares_bias: the first block computes a bias of all heads and hands it to the others.
+        after_projection: how an emptied block answers; give it where the code is not plain.
+        query_copies: blocks of head size that each head has in the query projection; 2 for a
+            query and a gate of the same size.
+        interleaved: name of the fused projection, if it has q, k, v head by head.
+        slices: number of slices of the heads in a fused projection; each has its q, v and k.
+        shares_bias: the first block computes a bias of all heads and gives it to the others.
         columns: submodules or parameters of this class with a column per head.
         rows: submodules or parameters of this class with rows per head.
-        pools_queries: its output is shorter than its input, so its tail is not enough to answer.
-        padded: its code insists on the original width; see `surgery.padded`.
-        harmless: submodules and parameters that act on the stream of hidden states, before q, k
-            and v or after o, and so have no values per head.
-        refused: why blocks of this class are not understood.
+        pools_queries: the output is shorter than the input, so an emptied block cannot answer.
+        padded: the code needs the original width; see `surgery.padded`.
+        harmless: submodules and parameters without values per head. They act on the hidden
+            states, before q, k and v or after o.
+        refused: why blocks of this class are not understood; empty if they are.
     """
 
     arguments: tuple[HeadArgument, ...] = ()
-    tail: Tail | None = None
+    after_projection: AfterProjection | None = None
     query_copies: int = 1
     interleaved: str = ""
     slices: int = 1
@@ -125,14 +125,18 @@ QUERY_AND_GATE = Family(query_copies=2)
 
 FAMILIES: dict[str, Family] = {
     "AlbertAttention": Family(
-        tail=Tail("output, weights", ("output_dropout", "LayerNorm"), residual="hidden_states"),
+        after_projection=AfterProjection(
+            "output, weights", ("output_dropout", "LayerNorm"), residual="hidden_states"
+        ),
         harmless=("LayerNorm",),
     ),
     "AutoformerAttention": Family(refused="its heads choose the lags together"),
     "BeitAttention": MASK_PER_HEAD,
     "Blip2Attention": PADDED,
     "BlipAttention": PADDED,
-    "BloomAttention": Family(arguments=(ALIBI,), tail=Tail("output, weights", residual="residual")),
+    "BloomAttention": Family(
+        arguments=(ALIBI,), after_projection=AfterProjection("output, weights", residual="residual")
+    ),
     "CodeGenAttention": Family(padded=True, slices=4),
     "CpmAntAttention": PADDED,
     "EomtAttention": MASK_PER_HEAD,
@@ -215,9 +219,9 @@ PLAIN = Family()
 
 
 def family_of(attention: object) -> Family:
-    """The row of an attention module's class or of one it derives from; an empty row if none.
+    """The row of an attention module's class or of a base class; an empty row if there is none.
 
-    A class name that several families use stands in the table with its module's name before it.
+    In the table, a class name that several families use has its module's name before it.
     """
     for cls in type(attention).__mro__:
         full_name = f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"

@@ -12,7 +12,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from headcount.errors import HeadcountError
-from headcount.heads.anatomy import Anatomy, remains_of
+from headcount.heads.anatomy import Anatomy, pruned_record
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind, LeftAlone
 from headcount.heads.families import CROSS_NAMES
 from headcount.heads.recognise import recognise, why_not_recognised
@@ -27,11 +27,11 @@ def find_heads(model: nn.Module) -> HeadMap:
         model: a `transformers` model, pruned before or not. Nothing in it is changed.
 
     Returns:
-        The map of its heads. Attention modules that are not understood are listed in
-        `left_alone` with the reason; they are never gated or cut.
+        The map of its heads. `left_alone` lists attention modules that are not understood, with
+        the reason; they are never gated or cut.
 
     Raises:
-        HeadcountError: the model has no attention that is understood, or it is quantised, or its
+        HeadcountError: no attention of the model is understood, the model is quantised, or its
             attention has adapters that are not merged.
     """
     _refuse_unsuitable(model)
@@ -65,7 +65,7 @@ def _refuse_unsuitable(model: nn.Module) -> None:
 
 
 def _refuse_adapters(model: nn.Module, left_alone: Sequence[LeftAlone]) -> None:
-    """Tell of attention that is not understood because of what peft put around its projections."""
+    """Refuse attention that is not understood because peft has wrapped its projections."""
     for module in left_alone:
         if any(hasattr(part, "base_layer") for part in model.get_submodule(module.path).modules()):
             raise HeadcountError(
@@ -94,10 +94,10 @@ def _walk(model: nn.Module) -> tuple[list[Found], list[LeftAlone]]:
     for path, module in model.named_modules():
         if any(path.startswith(f"{home}.") for home in settled[-1:]):
             continue
-        remains = remains_of(module)
-        what = remains.anatomy if remains is not None else recognise(module, path)
+        record = pruned_record(module)
+        what = record.anatomy if record is not None else recognise(module, path)
         if isinstance(what, Anatomy):
-            heads = remains.heads if remains is not None else tuple(range(what.num_heads))
+            heads = record.heads if record is not None else tuple(range(what.num_heads))
             found.append((path, what, heads))
             settled.append(path)
         elif isinstance(what, LeftAlone):
@@ -117,10 +117,10 @@ def _walk(model: nn.Module) -> tuple[list[Found], list[LeftAlone]]:
 def _without_shared_weights(
     model: nn.Module, found: list[Found]
 ) -> tuple[list[Found], list[LeftAlone]]:
-    """Set aside blocks that hold the same weights in different modules.
+    """Set aside blocks that have the same weights in different modules.
 
-    One module that several layers call (ALBERT) is one block; two modules with tied weights would
-    have to lose the same heads, which a mask does not promise.
+    One module that several layers call (ALBERT) is one block. Two modules with tied weights would
+    have to lose the same heads, and a mask does not guarantee that.
     """
     owners: dict[int, list[Found]] = {}
     for block in found:
@@ -161,7 +161,7 @@ def _names(model: nn.Module, found: Sequence[tuple[str, Anatomy]]) -> list[tuple
 
 
 def _towers(stacks: Sequence[str]) -> list[str]:
-    """What tells stacks of the same kind apart: the first part of the path that differs."""
+    """A name for each stack of the same kind: the first part of the path that differs."""
     if len(stacks) == 1:
         return [""]
     parts = [stack.split(".") for stack in stacks]
@@ -175,7 +175,7 @@ def _towers(stacks: Sequence[str]) -> list[str]:
 
 
 def _layers(paths: Sequence[str]) -> list[int]:
-    """Layer numbers of the blocks of one stack: from the path, if one number there tells them."""
+    """Layer numbers of the blocks of one stack: a number in the path, if it is unique."""
     numbers = [[int(part) for part in path.split(".") if part.isdecimal()] for path in paths]
     for column in zip(*numbers, strict=True):
         if len(set(column)) == len(paths):

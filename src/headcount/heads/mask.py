@@ -1,4 +1,4 @@
-"""HeadMask: a set of kept heads; reads and writes a small readable JSON file."""
+"""HeadMask: the set of heads to keep, which can be saved as a small readable JSON file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 
+MASK_FILE = "mask.json"  # in the folder of a pruned model
 _FORMAT = "headcount mask 1"
 
 
@@ -22,8 +23,8 @@ _FORMAT = "headcount mask 1"
 class HeadMask:
     """Which heads of a model are kept; all others are closed.
 
-    A mask belongs to models of one layout: the same blocks with the same number of heads, counted
-    before any removal, so that a mask stays valid for the model that was cut by it.
+    A mask fits models of one layout: the same blocks with the same original numbers of heads. A
+    mask stays valid for a model that was cut with it.
 
     Attributes:
         model_type: the type of the model, as in its `config.json`.
@@ -55,12 +56,12 @@ class HeadMask:
 
     @classmethod
     def random(cls, heads: HeadMap, keep: int | float, seed: int = 0) -> HeadMask:
-        """Keep that many heads, each set equally likely; the same seed gives the same mask.
+        """Keep a random set of heads; all sets of this size are equally likely.
 
         Args:
             heads: the map of the model's heads.
             keep: a count, or a fraction below 1 of the heads that are there now.
-            seed: change it for another draw.
+            seed: the same seed gives the same mask; change it for another one.
         """
         count = count_to_keep(keep, len(heads))
         order = torch.randperm(len(heads), generator=torch.Generator().manual_seed(seed))
@@ -94,7 +95,7 @@ class HeadMask:
 
     @property
     def born(self) -> int:
-        """Number of heads of the model before any removal."""
+        """Original number of heads of the model, before any removal."""
         return sum(count for _, count in self.layout)
 
     def __len__(self) -> int:
@@ -126,7 +127,7 @@ class HeadMask:
         return gates
 
     def overlap(self, other: HeadMask) -> float:
-        """Share of heads that both masks keep, of the larger one's; 1 for equal masks."""
+        """Heads that both masks keep, divided by the heads of the larger mask; 1 if equal."""
         self._refuse_other_layout(other)
         larger = max(len(self), len(other))
         return len(self.kept & other.kept) / larger if larger else 1.0
@@ -183,7 +184,7 @@ class HeadMask:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """The mask as it stands in its JSON file."""
+        """The mask as its JSON file has it."""
         by_block = self.by_block()
         return {
             "format": _FORMAT,
@@ -220,10 +221,10 @@ class HeadMask:
             ) from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the mask as JSON; the file appears whole or not at all."""
+        """Write the mask as JSON; an interrupted write leaves no partial file."""
         target = Path(path)
         text = _readable(self.to_dict())
-        write_whole(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_atomically(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> HeadMask:

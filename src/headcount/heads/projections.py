@@ -1,4 +1,4 @@
-"""Where an attention module keeps its queries, keys and values, and how many heads they are."""
+"""Where an attention module keeps its queries, keys and values, and how many heads it has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ class NotUnderstoodError(Exception):
 
 @dataclass(frozen=True)
 class Shape:
-    """How many heads of which size a block has."""
+    """How many heads a block has, and how many values each has.
+
+    Attributes:
+        heads: query heads.
+        key_value_heads: key-value heads; fewer than the query heads if several share one.
+        key_size: values per head in the queries and keys.
+        value_size: values per head in the values.
+    """
 
     heads: int
     key_value_heads: int
@@ -28,19 +35,8 @@ class Shape:
     value_size: int
 
 
-def find_child(module: nn.Module, names: Sequence[str]) -> str | None:
-    """The first of these names that is a projection of `module`, or a wrapper around one."""
-    for name in names:
-        child = module._modules.get(name)
-        if isinstance(child, nn.Linear | Conv1D):
-            return name
-        if isinstance(child, nn.Module) and isinstance(getattr(child, "linear", None), nn.Linear):
-            return f"{name}.linear"
-    return None
-
-
 def has_projections(module: nn.Module) -> bool:
-    """Whether a module holds queries, keys and values under names that are known."""
+    """Whether a module has queries, keys and values under known names."""
     has_query = find_child(module, families.QUERY) is not None
     has_key = find_child(module, families.KEY) is not None
     if find_child(module, (family_of(module).interleaved,)) is not None:
@@ -51,63 +47,10 @@ def has_projections(module: nn.Module) -> bool:
     return find_child(module, (*families.STACKED, *families.INTERLEAVED)) is not None
 
 
-def rows_of(projection: Any, inputs: bool = False) -> int:
-    """Outputs of a projection, or its inputs."""
-    weight = projection.weight
-    transposed = isinstance(projection, Conv1D)
-    return int(weight.shape[(0 if transposed else 1) if inputs else (1 if transposed else 0)])
-
-
-def tensors_of(projection: nn.Module, inputs: bool = False) -> tuple[tuple[str, int], ...]:
-    """Its tensors, each with the dimension along which its outputs lie, or its inputs."""
-    transposed = isinstance(projection, Conv1D)
-    if inputs:
-        return (("weight", 0 if transposed else 1),)
-    tensors = [("weight", 1 if transposed else 0)]
-    if getattr(projection, "bias", None) is not None:
-        tensors.append(("bias", 0))
-    return tuple(tensors)
-
-
-def _count(attention: nn.Module, names: Sequence[str]) -> int | None:
-    for source in (attention, getattr(attention, "config", None)):
-        for name in names:
-            value = getattr(source, name, None)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return value
-    return None
-
-
-def _own_count(attention: nn.Module, names: Sequence[str]) -> int | None:
-    for name in names:
-        value = vars(attention).get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    return None
-
-
-def _heads(attention: nn.Module, query_rows: int, copies: int) -> tuple[int, int]:
-    """Number and size of the query heads, from what the module itself says."""
-    heads = _own_count(attention, families.HEAD_COUNTS)
-    size = _own_count(attention, families.HEAD_SIZES)
-    if heads is None and size is None:
-        heads = _count(attention, families.HEAD_COUNTS)
-    if heads is None and size is not None:
-        heads = query_rows // (size * copies)
-    if not heads:
-        raise NotUnderstoodError("nothing says how many heads it has")
-    size = size or query_rows // (heads * copies)
-    if heads * size * copies != query_rows:
-        raise NotUnderstoodError(
-            f"its queries have {query_rows} values, expected {heads} heads of {size}"
-        )
-    return heads, size
-
-
 def projections(
     attention: nn.Module, prefix: str, family: Family
 ) -> tuple[Shape, tuple[Part, ...]]:
-    """The number and size of a module's heads, and the parts that are its q, k and v."""
+    """The shape of a module's heads, and the parts that hold its q, k and v."""
     query = find_child(attention, families.QUERY)
     key, value = find_child(attention, families.KEY), find_child(attention, families.VALUE)
     if query is not None and key is not None and value is not None:
@@ -208,7 +151,7 @@ def _fused(
 
 
 def _sliced(heads: int, slices: int, size: int) -> tuple[Segment, ...]:
-    """CodeGen: the heads in slices, each with its queries, its values and its keys."""
+    """CodeGen: slice after slice of the heads; each has its queries, values and keys."""
     per_slice, rest = divmod(heads, slices)
     if rest:
         raise NotUnderstoodError(f"its {heads} heads do not divide into {slices} slices")
@@ -220,7 +163,7 @@ def _sliced(heads: int, slices: int, size: int) -> tuple[Segment, ...]:
 
 
 def _interleaved(heads: int, key_value_heads: int, size: int) -> tuple[Segment, ...]:
-    """Group after group: its queries, the key and the value that they share."""
+    """Group after group: its queries, then the key and the value that they share."""
     if heads == key_value_heads:
         return (Segment("query", 3 * size),)
     group = heads // key_value_heads
@@ -230,3 +173,67 @@ def _interleaved(heads: int, key_value_heads: int, size: int) -> tuple[Segment, 
         segments.append(Segment("query", size, only=queries))
         segments += [Segment("key_value", size, only=(shared,))] * 2
     return tuple(segments)
+
+
+def _heads(attention: nn.Module, query_rows: int, copies: int) -> tuple[int, int]:
+    """Number and size of the query heads, from the module's own attributes."""
+    heads = _own_count(attention, families.HEAD_COUNTS)
+    size = _own_count(attention, families.HEAD_SIZES)
+    if heads is None and size is None:
+        heads = _count(attention, families.HEAD_COUNTS)
+    if heads is None and size is not None:
+        heads = query_rows // (size * copies)
+    if not heads:
+        raise NotUnderstoodError("nothing says how many heads it has")
+    size = size or query_rows // (heads * copies)
+    if heads * size * copies != query_rows:
+        raise NotUnderstoodError(
+            f"its queries have {query_rows} values, expected {heads} heads of {size}"
+        )
+    return heads, size
+
+
+def _own_count(attention: nn.Module, names: Sequence[str]) -> int | None:
+    for name in names:
+        value = vars(attention).get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return None
+
+
+def _count(attention: nn.Module, names: Sequence[str]) -> int | None:
+    for source in (attention, getattr(attention, "config", None)):
+        for name in names:
+            value = getattr(source, name, None)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return None
+
+
+def find_child(module: nn.Module, names: Sequence[str]) -> str | None:
+    """The first of these names under which `module` has a projection, or one in a wrapper."""
+    for name in names:
+        child = module._modules.get(name)
+        if isinstance(child, nn.Linear | Conv1D):
+            return name
+        if isinstance(child, nn.Module) and isinstance(getattr(child, "linear", None), nn.Linear):
+            return f"{name}.linear"
+    return None
+
+
+def rows_of(projection: Any, inputs: bool = False) -> int:
+    """Number of outputs of a projection, or of its inputs."""
+    weight = projection.weight
+    transposed = isinstance(projection, Conv1D)
+    return int(weight.shape[(0 if transposed else 1) if inputs else (1 if transposed else 0)])
+
+
+def tensors_of(projection: nn.Module, inputs: bool = False) -> tuple[tuple[str, int], ...]:
+    """Names of a projection's tensors, each with the dimension of its outputs, or inputs."""
+    transposed = isinstance(projection, Conv1D)
+    if inputs:
+        return (("weight", 0 if transposed else 1),)
+    tensors = [("weight", 1 if transposed else 0)]
+    if getattr(projection, "bias", None) is not None:
+        tensors.append(("bias", 0))
+    return tuple(tensors)

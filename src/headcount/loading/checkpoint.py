@@ -1,9 +1,9 @@
 """Save and load pruned models with transformers' own `save_pretrained` and `from_pretrained`.
 
-The kept heads stand in `config.json` where transformers looks for what must be done to a model
-before its weights are loaded: the quantisation entry, its registered extension point. The model is
-still without memory then (on the meta device), so the full size is never allocated. A loaded model
-is an ordinary one: it is not marked as quantised.
+The kept heads are in the quantisation entry of `config.json`. This is the extension point where
+transformers looks for what it must do to a model before its weights are loaded. The model has no
+memory yet at that point (it is on the meta device), so the full size is never allocated. A loaded
+model is an ordinary one: it is not marked as quantised.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from headcount import seams
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
@@ -23,15 +24,16 @@ from headcount.heads.mask import HeadMask
 from headcount.surgery.remove import remove_heads
 
 METHOD = "headcount"
+_problem: HeadcountError | None = None  # why pruned models cannot be loaded here
 
 
 @register_quantization_config(METHOD)
 class KeptHeads(QuantizationConfigMixin):
-    """The entry in `config.json`: the mask of the heads that the weights hold.
+    """The entry in `config.json`: the mask of the heads whose weights are in the checkpoint.
 
     Attributes:
         mask: what `HeadMask.to_dict` wrote; empty for a model pruned by transformers v4.
-        pruned_heads: layer number and removed heads, as transformers v4 wrote them.
+        pruned_heads: removed heads by layer number, as transformers v4 wrote them.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class KeptHeads(QuantizationConfigMixin):
 
 
 def _mask_from_config(mask: HeadMask, heads: HeadMap) -> HeadMask:
-    """Carry a mask over by the names of the blocks: a part of the saved model may be loaded."""
+    """Transfer a mask by the names of the blocks, since only a part of a model may be loaded."""
     saved, kept = dict(mask.layout), mask.by_block()
     for block in heads.blocks:
         if saved.get(block.name) != block.born:
@@ -92,7 +94,9 @@ class HeadcountLoader(HfQuantizer):
     quantization_config: KeptHeads
 
     def preprocess_model(self, model: PreTrainedModel, dtype: Any = None, **kwargs: Any) -> None:
-        """Called by transformers when the model is built and its weights are not yet read."""
+        """Called by transformers after the model is built, before its weights are read."""
+        if _problem is not None:
+            raise _problem
         remove_heads(model, self.quantization_config.for_model(find_heads(model)))
 
     def postprocess_model(self, model: PreTrainedModel, **kwargs: Any) -> None:
@@ -110,7 +114,7 @@ class HeadcountLoader(HfQuantizer):
         return True
 
 
-# Two decisions of `from_pretrained` have no extension point; both are met where it makes them.
+# Two decisions of `from_pretrained` have no extension point. Their functions are wrapped instead.
 
 
 def _see_version_4(original: Any) -> Any:
@@ -133,10 +137,10 @@ def _see_version_4(original: Any) -> Any:
 
 
 def _load_as_unquantised(original: Any) -> Any:
-    """Let the weights of a pruned model be read as those of any other.
+    """Let the weights of a pruned model be read like those of any other model.
 
-    transformers accepts weights of any shape when a model is quantised. A pruned one is not, and
-    must have exactly the shapes that its kept heads say.
+    transformers accepts weights of any shape when a model is quantised. A pruned model is not: its
+    weights must have exactly the shapes that follow from its kept heads.
     """
 
     @functools.wraps(original)
@@ -147,7 +151,21 @@ def _load_as_unquantised(original: Any) -> Any:
     return init
 
 
-_seams = vars(modeling_utils)
-_seams["get_hf_quantizer"] = _see_version_4(_seams["get_hf_quantizer"])
-LoadStateDictConfig = _seams["LoadStateDictConfig"]
-LoadStateDictConfig.__init__ = _load_as_unquantised(LoadStateDictConfig.__init__)
+def _register() -> None:
+    """Teach `from_pretrained` to load pruned models.
+
+    A version of transformers that changed what this needs stays untouched. The error is raised
+    when somebody loads a pruned model.
+    """
+    global _problem
+    try:
+        quantizer, init = seams.QUANTIZER.find(), seams.WEIGHTS.find()
+    except HeadcountError as problem:
+        _problem = problem
+        return
+    vars(modeling_utils)["get_hf_quantizer"] = _see_version_4(quantizer)
+    config: Any = vars(modeling_utils)["LoadStateDictConfig"]
+    config.__init__ = _load_as_unquantised(init)
+
+
+_register()

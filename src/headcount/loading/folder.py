@@ -1,4 +1,4 @@
-"""Read a model folder or hub name, and write a model folder whole or not at all."""
+"""Load a model from a folder or the hub, and write a model folder completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headcount.heads.find import find_heads
 from headcount.loading import checkpoint
 from headcount.surgery.remove import remove_heads
 
-# What belongs to a model besides weights and configuration: tokenizers, processors, generation.
+# Files of a model besides weights and configuration: tokenizers, processors, generation.
 COMPANIONS = (
     "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json",
     "*.model", "*preprocessor_config.json", "processor_config.json", "chat_template*",
@@ -36,7 +36,7 @@ def load_model(source: str) -> PreTrainedModel:
         source: a folder as `save_pretrained` writes it, or a name on the hub.
 
     Raises:
-        HeadcountError: there is no model, it is damaged, quantised, or lacks weights.
+        HeadcountError: there is no model, or it is damaged, quantised, or lacks weights.
     """
     refuse_bad_folder(source)
     try:
@@ -58,10 +58,10 @@ def load_model(source: str) -> PreTrainedModel:
 
 
 def random_model(source: str) -> PreTrainedModel:
-    """A model with random weights, of the class, sizes and heads that a `config.json` says.
+    """A model with random weights, with the class, sizes and heads from a `config.json`.
 
     Args:
-        source: a folder, which needs nothing but `config.json`, or a name on the hub.
+        source: a folder, which needs only a `config.json`, or a name on the hub.
     """
     refuse_bad_folder(source)
     try:
@@ -81,7 +81,7 @@ def random_model(source: str) -> PreTrainedModel:
 
 
 def refuse_bad_folder(source: str) -> None:
-    """Tell what is wrong with a folder before anything tries to load it."""
+    """Refuse a folder that holds no model, before anything tries to load it."""
     path = Path(source)
     if not path.exists():
         if source.startswith((".", "/", "~")):
@@ -102,7 +102,7 @@ def refuse_bad_folder(source: str) -> None:
 
 
 def refuse_quantised(config: Any) -> None:
-    """Tell that a quantised model cannot be pruned."""
+    """Refuse a quantised model, whose rows cannot be cut."""
     entry = getattr(config, "quantization_config", None)
     method = entry.get("quant_method") if isinstance(entry, dict) else None
     if entry and method != checkpoint.METHOD:
@@ -127,7 +127,7 @@ def _why_weights_do_not_fit(source: str, error: RuntimeError) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of someone else says, short enough for one sentence."""
+    """The message of another library's error, short enough for one sentence."""
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else repr(error)
 
 
@@ -145,7 +145,7 @@ def copy_companions(source: str, target: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that gets its name only when the block ends well."""
+    """A folder to fill, which gets its name only if the block ends without an error."""
     if path.exists():
         raise HeadcountError(f"{path} exists already; give a new folder for the output")
     if not path.absolute().parent.is_dir():

@@ -1,7 +1,12 @@
-"""CUT: remove the closed heads from the weights, and give back part of what they gave."""
+"""CUT: remove heads from a model, with one file for each thing that depends on them."""
 
-from headcount.surgery.compensate import compensate
-from headcount.surgery.proof import prove_removal
-from headcount.surgery.remove import Removal, remove_heads
+import lazy_loader
 
-__all__ = ["Removal", "compensate", "prove_removal", "remove_heads"]
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "compensate": ["compensate"],
+        "proof": ["prove_removal"],
+        "remove": ["Removal", "remove_heads"],
+    },
+)

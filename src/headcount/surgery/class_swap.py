@@ -1,7 +1,8 @@
-"""Give a module another forward pass while it stays an instance of its own class.
+"""Two lasting changes to a module of a pruned model: another forward pass, or a hook.
 
-`transformers` finds attention modules by `isinstance` (to record attention weights, for example),
-so an emptied block must not turn into something else.
+`recast` gives a module another forward pass while it stays an instance of its own class:
+`transformers` finds attention modules by `isinstance`, to record attention weights, for example.
+`hook_on` registers hooks that stay on the model, one per module and purpose.
 """
 
 from __future__ import annotations
@@ -10,48 +11,29 @@ from typing import Any, TypeVar, cast
 
 from torch import nn
 
-_MIXED: dict[tuple[type, type[nn.Module]], type[nn.Module]] = {}
+Hook = TypeVar("Hook")
+
+_MIXED: dict[tuple[type, type[nn.Module]], type[nn.Module]] = {}  # by behaviour and own class
+_ATTRIBUTE = "_headcount_hooks"  # of a module: its hooks, by the name of their class
 
 
 def recast(module: nn.Module, behaviour: type) -> None:
-    """Let `module` behave by `behaviour` first, and by its own class for the rest."""
-    # Earlier versions of transformers leave a forward pass on the instance when they have recorded
-    # attention weights; it would go before the class's.
+    """Give `module` the methods of `behaviour`, and those of its own class for the rest."""
+    # Earlier versions of transformers leave a forward pass on the instance after they recorded
+    # attention weights. It would override the class's.
     vars(module).pop("forward", None)
     module.__class__ = cast(Any, _mixed(behaviour, own_class(type(module))))
 
 
-def _mixed(behaviour: type, base: type[nn.Module]) -> type[nn.Module]:
-    if (behaviour, base) not in _MIXED:
-
-        def reduce(self: nn.Module) -> tuple[Any, ...]:
-            # Copies and pickles find the class by what it is made of: it has no name of its own.
-            return _blank, (behaviour, base), self.__dict__
-
-        name = f"{behaviour.__name__}{base.__name__}"
-        body = {"__module__": base.__module__, "__reduce__": reduce}
-        _MIXED[behaviour, base] = type(name, (behaviour, base), body)
-    return _MIXED[behaviour, base]
-
-
-def _blank(behaviour: type, base: type[nn.Module]) -> nn.Module:
-    cls = _mixed(behaviour, base)
-    return cls.__new__(cls)
-
-
 def own_class(cls: type[nn.Module]) -> type[nn.Module]:
-    """The class that a recast module was built with."""
+    """The class that a module had before `recast`."""
     return next((base for (_, base), mixed in _MIXED.items() if mixed is cls), cls)
 
 
-_ATTRIBUTE = "_headcount_hooks"
-Hook = TypeVar("Hook")
-
-
 def hook_on(module: nn.Module, kind: type[Hook], *, before: bool) -> Hook:
-    """The module's hook of that kind, registered if it is not there yet.
+    """The module's hook of that class, registered if it is not there yet.
 
-    A hook is found again when more heads are removed, and is told what is left then.
+    The caller then sets the hook's attributes. It finds the same hook when more heads are removed.
 
     Args:
         module: the module to hook.
@@ -67,3 +49,21 @@ def hook_on(module: nn.Module, kind: type[Hook], *, before: bool) -> Hook:
             module.register_forward_hook(cast(Any, hook))
         hooks[kind.__name__] = hook
     return cast(Hook, hooks[kind.__name__])
+
+
+def _mixed(behaviour: type, base: type[nn.Module]) -> type[nn.Module]:
+    if (behaviour, base) not in _MIXED:
+
+        def reduce(self: nn.Module) -> tuple[Any, ...]:
+            # The class cannot be imported by name, so copies and pickles build it from its parts.
+            return _blank, (behaviour, base), self.__dict__
+
+        name = f"{behaviour.__name__}{base.__name__}"
+        body = {"__module__": base.__module__, "__reduce__": reduce}
+        _MIXED[behaviour, base] = type(name, (behaviour, base), body)
+    return _MIXED[behaviour, base]
+
+
+def _blank(behaviour: type, base: type[nn.Module]) -> nn.Module:
+    cls = _mixed(behaviour, base)
+    return cls.__new__(cls)

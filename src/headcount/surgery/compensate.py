@@ -1,7 +1,7 @@
-"""COMPENSATE: give back, in closed form, part of what heads gave that are about to go.
+"""COMPENSATE: change the output projections so that heads about to be cut are missed less.
 
-No weight is trained: the output projection is fitted anew, so that the heads that stay say what all
-of them said before.
+Nothing is trained. Least squares with a ridge fits each output projection again, so that the heads
+that stay give nearly what all heads gave before. The sums are added up batch by batch.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor, nn
 
+from headcount.batch import Batch, evaluating
 from headcount.errors import HeadcountError
-from headcount.eval_mode import evaluating
 from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.surgery.outputs import Batch, Output, listening, outputs_of, tokens_among
+from headcount.surgery.outputs import Output, listening, outputs_of, tokens_among
 from headcount.surgery.paused import Changed, Pass, pausing
 
 RIDGE = 1e-3
@@ -30,31 +30,31 @@ def compensate(
     ridge: float = RIDGE,
     frozen: Collection[str] = (),
 ) -> None:
-    """Change the output projections such that the model misses the closed heads less.
+    """Change the output projections so that the model misses the closed heads less.
 
-    Least squares finds the projections with which the open heads alone come closest to what those
-    of the unpruned model gave, block after block in the order of the forward pass, each with the
-    blocks before it pruned and fitted; a block without heads gives the mean. Each batch goes
-    through the model twice, as it was and as it becomes, and waits at every block for the others,
-    so the hidden states of the whole sample are in memory at once.
+    Least squares finds the projections with which the open heads alone come closest to what the
+    unpruned model's projections gave. Blocks are fitted in the order of the forward pass, each with
+    the blocks before it pruned and fitted. A block without heads gives the mean. Each batch goes
+    through the model twice, as it was and as it becomes, and waits at every block for the others.
+    So the hidden states of the whole sample are in memory at once.
 
-    Call it before `remove_heads`, with the same mask. The model keeps all its heads; under
-    `masked(model, mask)` it then gives what the cut model will give, and without the mask it is
-    of no use any more. Blocks that the batches do not reach stay as they are.
+    Call it before `remove_heads`, with the same mask. The model keeps all its heads. Under
+    `masked(model, mask)` it now gives what the cut model will give; do not use it without the mask
+    any more. Blocks that the batches do not reach stay as they are.
 
     Args:
         model: a `transformers` model, pruned before or not.
         mask: the heads to keep.
-        batches: a few hundred examples, as the model takes them. Padding does not count: places
-            where the attention mask is 0, and, in the decoder of an encoder-decoder, places where
+        batches: a few hundred examples, as keyword arguments of the model. Padding does not count.
+            This is where the attention mask is 0 or, in the decoder of an encoder-decoder, where
             a label is -100.
         ridge: the penalty on changing the weights, in units of the mean variance of the values. A
-            larger one stays closer to the old weights, which a small sample needs.
-        frozen: names of parameters that are not to change; their blocks stay as they are.
+            larger one stays closer to the old weights; raise it for a small sample.
+        frozen: names of parameters that must not change; their blocks are not fitted.
 
     Raises:
         HeadcountError: the mask is for another model, or a projection is not a plain one. The
-            model is then untouched.
+            model is then unchanged.
     """
     if not ridge > 0:
         raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
@@ -103,27 +103,16 @@ def _fitted(
                 weight, bias = sums.solve(ridge)
                 changed |= output.with_weight(weight) if output.kept else {}
                 changed |= output.with_bias(bias) if output.has_bias else {}
-            if calls > 1:  # its first calls give something else now, and others came between
+            if calls > 1:  # its earlier calls have changed too, and what came between them
                 running.close()
                 whole, pruned = _begun(running, model, sample, changed)
     return changed
 
 
-def _begun(
-    running: ExitStack, model: nn.Module, sample: Sequence[Batch], changed: Changed
-) -> tuple[list[Pass], list[Pass]]:
-    """For each batch a pass of the model as it was and one as it becomes; the stack stops them."""
-    whole = [Pass(model, batch, {}) for batch in sample]
-    pruned = [Pass(model, batch, changed) for batch in sample]
-    for begun in (*whole, *pruned):
-        running.callback(begun.stop)
-    return whole, pruned
-
-
 def _in_order(
     model: nn.Module, outputs: Sequence[Output], batch: Batch
 ) -> list[tuple[Output, int]]:
-    """The projections in the order of their first calls, and how often each is called."""
+    """The projections in the order of their first calls, with the number of calls."""
     calls: dict[str, int] = {}
 
     def hear(output: Output, values: Tensor, answer: Tensor) -> None:
@@ -135,13 +124,24 @@ def _in_order(
     return [(by_name[name], count) for name, count in calls.items()]
 
 
+def _begun(
+    running: ExitStack, model: nn.Module, sample: Sequence[Batch], changed: Changed
+) -> tuple[list[Pass], list[Pass]]:
+    """Two passes per batch, of the model as it was and as it becomes; the stack stops them."""
+    whole = [Pass(model, batch, {}) for batch in sample]
+    pruned = [Pass(model, batch, changed) for batch in sample]
+    for begun in (*whole, *pruned):
+        running.callback(begun.stop)
+    return whole, pruned
+
+
 class LeastSquares:
     """The linear map of values that comes closest to what is missing.
 
-    The sums are kept in float64, so that the number of batches does not matter.
+    Sums are in float64, so that the number of batches does not matter.
 
     Args:
-        constant: the map may add a constant too, which costs no ridge.
+        constant: the map may also add a constant, on which there is no penalty.
     """
 
     def __init__(self, constant: bool) -> None:
@@ -152,13 +152,9 @@ class LeastSquares:
         )
 
     def add(self, values: Tensor, missing: Tensor) -> None:
-        """Take in a batch.
-
-        Args:
-            values: a row per place.
-            missing: what the map should give there, a row per place.
-        """
-        values, missing = values.cpu().double(), missing.cpu().double()  # not all devices have it
+        """Add a batch: values, and what the map should give for them, a row per position."""
+        # Not all devices have float64.
+        values, missing = values.cpu().double(), missing.cpu().double()
         self.count += len(values)
         self.values = self.values.to(values) + values.sum(0)
         self.missing = self.missing.to(values) + missing.sum(0)
@@ -172,7 +168,7 @@ class LeastSquares:
             ridge: the penalty on the map, in units of the mean square of the values.
         """
         squares, products = self.squares, self.products
-        if self.constant:  # of the deviations from the mean
+        if self.constant:  # sums of the deviations from the mean
             squares = squares - torch.outer(self.values, self.values) / self.count
             products = products - torch.outer(self.values, self.missing) / self.count
         if not len(squares):  # no values: the constant alone

@@ -1,7 +1,7 @@
 """A block without heads: it computes no attention and adds the bias of its output projection.
 
-Residual path and normalisation lie around the block and stay. The cache is told of the tokens
-that passed, because `transformers` asks the first layer's cache for the length of the sequence.
+The residual path and the normalisation are outside the block and stay. The cache still counts the
+tokens, because `transformers` asks the first layer's cache for the length of the sequence.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from transformers.cache_utils import EncoderDecoderCache
 
 from headcount.heads import families
-from headcount.heads.anatomy import Anatomy, Tail
+from headcount.heads.anatomy import AfterProjection, Anatomy
 from headcount.surgery.class_swap import own_class, recast
 
 
 def empty(home: nn.Module, anatomy: Anatomy) -> None:
-    """Let a block whose last head is gone answer without attention."""
+    """Let a block without heads run without attention."""
     attention = home.get_submodule(anatomy.core)
     recast(home.get_submodule(anatomy.output), BiasOnly)
     recast(attention, Emptied)
     vars(attention).update(
-        _emptied_tail=anatomy.tail,
-        # The projection is outside where the home module is not the attention module itself.
+        _emptied_after_projection=anatomy.after_projection,
+        # If the home module is not the attention module itself, the projection is outside of it.
         _emptied_output="" if anatomy.core else anatomy.output,
         _emptied_arguments=argument_names(attention),
     )
@@ -34,35 +34,35 @@ def empty(home: nn.Module, anatomy: Anatomy) -> None:
 class Emptied:
     """The forward pass of a block without heads."""
 
-    _emptied_tail: Tail
+    _emptied_after_projection: AfterProjection
     _emptied_output: str
     _emptied_arguments: tuple[str, ...]
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Answer in the form in which the block's own class does."""
+        """Return what the block's own class returns, in the same form."""
         given = dict(zip(self._emptied_arguments, args, strict=False)) | kwargs
         hidden = given[self._emptied_arguments[0]]
         note_tokens_in_cache(self, given, hidden)
         output = hidden.new_zeros(*hidden.shape[:-1], 0)
         if self._emptied_output:
             output = bias_of(self.get_submodule(self._emptied_output), hidden)
-        tail = self._emptied_tail
-        residual = given[tail.residual] if tail.residual else None
-        for name in tail.after:
+        after = self._emptied_after_projection
+        residual = given[after.residual] if after.residual else None
+        for name in after.modules:
             module = getattr(self, name)
             if residual is not None and not isinstance(module, nn.Dropout):
                 output, residual = output + residual, None
             output = module(output)
         if residual is not None:
             output = output + residual
-        if tail.returns == "output":
+        if after.returns == "output":
             return output
-        if tail.returns == "output[, weights]" and not given.get("output_attentions"):
+        if after.returns == "output[, weights]" and not given.get("output_attentions"):
             return (output,)
         weights = empty_weights(self, given, hidden)
         return (
             (output, weights, None)
-            if tail.returns == "output, weights, None"
+            if after.returns == "output, weights, None"
             else (output, weights)
         )
 
@@ -71,14 +71,14 @@ class BiasOnly:
     """The forward pass of an output projection that has no inputs left."""
 
     def forward(self: Any, combined: Tensor, *args: Any) -> Tensor:
-        """The bias, at every place of the input."""
+        """The bias, at every position of the input."""
         return bias_of(self, combined)
 
 
 def bias_of(projection: Any, hidden: Tensor) -> Tensor:
-    """What the output projection says when all its inputs are zero.
+    """What the output projection gives when all its inputs are zero.
 
-    It takes no memory: every place of the input sees the same numbers.
+    It takes no memory: it is a view of the same numbers for every position of the input.
     """
     bias = getattr(projection, "bias", None)
     width = projection.weight.shape[0 if isinstance(projection, nn.Linear) else 1]
@@ -91,7 +91,8 @@ def bias_of(projection: Any, hidden: Tensor) -> Tensor:
 def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) -> None:
     """Store one number per token, so that the cache knows how many have passed.
 
-    It is not zero: earlier versions of transformers count what is not zero in a static cache.
+    The number is not zero: earlier versions of transformers count the non-zero entries of a
+    static cache.
     """
     past = _first(given, families.CACHE_ARGUMENTS)
     if past is None:
@@ -113,7 +114,7 @@ def note_tokens_in_cache(attention: Any, given: dict[str, Any], hidden: Tensor) 
 
 
 def empty_weights(attention: Any, given: dict[str, Any], hidden: Tensor) -> Tensor | None:
-    """Attention weights of no heads, where the other blocks return theirs."""
+    """Attention weights of zero heads; None where the other blocks return none either."""
     implementation = getattr(getattr(attention, "config", None), "_attn_implementation", "eager")
     if implementation not in (None, "eager") or hidden.dim() != 3:
         return None
@@ -131,6 +132,6 @@ def _first(given: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def argument_names(attention: nn.Module) -> tuple[str, ...]:
-    """Names of the arguments of the forward pass that a module was built with."""
+    """Argument names of a module's own forward pass, also after its class was swapped."""
     parameters = inspect.signature(own_class(type(attention)).forward).parameters
     return tuple(name for name in parameters if name != "self")

@@ -1,9 +1,9 @@
 """Grouped queries: any set of query heads can go, and a key-value head goes with its last query.
 
-Where every surviving key-value head serves equally many queries, the model's own code copes. Else
-the keys and values are repeated here, once per query that reads them: after the cache, in a
-registered attention function, or, in a family that calls no such function, right after their
-projections.
+If every remaining key-value head serves equally many queries, the model's own code works as it is.
+Otherwise keys and values are repeated here, once per query that reads them. This happens after the
+cache, in a registered attention function. A family that calls no such function repeats them right
+after their projections.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNEVEN = "headcount_uneven_groups"
 
 
 def serve_uneven_groups(home: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> None:
-    """Repeat keys and values per query, if the kept queries are spread unevenly over them."""
+    """Repeat keys and values per query, if they serve different numbers of kept queries."""
     if anatomy.num_key_value_heads == anatomy.num_heads:
         return
     attention = home.get_submodule(anatomy.core)
@@ -68,7 +68,7 @@ class RepeatOutputs:
 def attend_in_uneven_groups(
     module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
 ) -> Any:
-    """The attention function of the model's choice, on keys and values repeated per query."""
+    """The model's chosen attention function, on keys and values repeated per query."""
     chosen = module.config.whole._attn_implementation
     own = _own_eager_attention(type(module))
     attend = own if chosen in (None, "eager") else ALL_ATTENTION_FUNCTIONS[chosen]

@@ -1,8 +1,8 @@
-"""The output projections of a model, and what passes through them in a forward pass."""
+"""The output projections of a model, what passes through them, and which of it is padding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from headcount.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind
 from headcount.heads.mask import HeadMask
+
+IGNORED = -100  # the label of a position without one
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,11 @@ class Output:
     """The output projection of a block.
 
     Attributes:
-        block: the block.
-        projection: the module.
-        name: of the module in the model.
-        kept: its inputs that are values of heads that stay.
-        gone: its other inputs.
+        block: the block it belongs to.
+        projection: the module itself.
+        name: the module's name in the model.
+        kept: indices of the inputs that come from heads that stay.
+        gone: indices of the other inputs.
     """
 
     block: AttentionBlock
@@ -37,30 +40,30 @@ class Output:
 
     @property
     def has_bias(self) -> bool:
-        """Whether it adds something that is the same at every place."""
+        """Whether it adds something that is the same at every position."""
         return self.projection.bias is not None
 
     @property
     def names(self) -> set[str]:
-        """Of its parameters in the model."""
+        """The names of its parameters in the model."""
         return {f"{self.name}.weight", *([f"{self.name}.bias"] if self.has_bias else [])}
 
     def weight(self) -> Tensor:
-        """A row per output, whichever way the module keeps it."""
+        """The weight with a row per output, however the module stores it."""
         return self.by_rows(self.projection.weight.detach())
 
     def by_rows(self, weight: Tensor) -> Tensor:
-        """A weight of this module, a row per output; and the way back."""
+        """Turn a weight of this module into a row per output, or back."""
         return weight.T if isinstance(self.projection, Conv1D) else weight
 
     def with_weight(self, change: Tensor) -> dict[str, Tensor]:
-        """The weight, changed for the heads that stay, by its name in the model."""
+        """The weight after a change for the heads that stay, by its name in the model."""
         weight = self.weight().clone()
         weight[:, self.kept] += change.to(weight)
         return {f"{self.name}.weight": self.by_rows(weight).contiguous()}
 
     def with_bias(self, change: Tensor) -> dict[str, Tensor]:
-        """The bias, changed, by its name in the model."""
+        """The bias after a change, by its name in the model."""
         bias = self.projection.bias.detach()
         return {f"{self.name}.bias": bias + change.to(bias)}
 
@@ -91,7 +94,7 @@ def _output(model: nn.Module, block: AttentionBlock, kept: Sequence[int]) -> Out
 
 
 def _is_plain(projection: nn.Module) -> bool:
-    """Whether it does what its weight and bias say, also as a class of its own (Falcon's)."""
+    """Whether it computes what its weight and bias say; a subclass (Falcon's) may."""
     if type(projection) is Conv1D:
         return bool(projection.weight.is_floating_point())
     if not isinstance(projection, nn.Linear) or not projection.weight.is_floating_point():
@@ -110,9 +113,9 @@ Hear = Callable[[Output, Tensor, Tensor], Tensor | None]
 
 @contextmanager
 def listening(outputs: Sequence[Output], hear: Hear) -> Iterator[None]:
-    """Tell of every call of these projections, with its input, gates included, and its output.
+    """Report every call of these projections: its input, with gates applied, and its output.
 
-    What `hear` gives, unless it is None, takes the place of the output.
+    Unless `hear` returns None, its result replaces the output.
     """
     with ExitStack() as hooks:
         for output in outputs:
@@ -127,19 +130,11 @@ def _tell(
     return hear(output, args[0], answer)
 
 
-Batch = Mapping[str, Any]
-IGNORED = -100  # the label of a place without one
-
-
 def tokens_among(values: Tensor, model: nn.Module, batch: Batch, kind: Kind) -> Tensor:
-    """The values at the places that count, one row per place.
+    """The values of a block at the positions that are not padding, one row per position.
 
-    Args:
-        values: of a block, at every place of a batch.
-        model: the model.
-        batch: what it was called with. A mask that does not tell about these places (an image
-            beside a text, say) is not read.
-        kind: of the block.
+    A mask in the batch that is not about these positions is not read. An example is the mask of a
+    text, when the block sees an image.
     """
     shape = values.shape[:-1]
     rows = values.flatten(0, -2)
@@ -153,7 +148,7 @@ def tokens_among(values: Tensor, model: nn.Module, batch: Batch, kind: Kind) -> 
 
 
 def _marks(model: nn.Module, batch: Batch, kind: Kind, length: int) -> list[Tensor]:
-    """True where a token is, for each tensor of the batch that tells."""
+    """True where there is a token, for each tensor of the batch that says so."""
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False) and kind != "encoder":
         mask, labels = batch.get("decoder_attention_mask"), batch.get("labels")
@@ -162,6 +157,6 @@ def _marks(model: nn.Module, batch: Batch, kind: Kind, length: int) -> list[Tens
         mask, told = batch.get("attention_mask"), []
         shortened = getattr(model, "_get_feature_vector_attention_mask", None)
         if mask is not None and mask.shape[-1] != length and shortened is not None:
-            mask = shortened(length, mask)  # a waveform has many samples per place
+            mask = shortened(length, mask)  # a waveform has many samples per position
     told += [] if mask is None else [mask != 0]
     return [marks for marks in told if marks.dim() == 2]

@@ -1,9 +1,9 @@
-"""Families whose code insists on the original width: cut the rows, let zeros stand in for them.
+"""Families whose code needs the original width: cut the rows, and put zeros in their place.
 
 A removed head's queries, keys and values are zeros after their projections, and its columns are
-left out again before the output projection. The weights are really gone and the outputs exact;
-only the attention between the projections keeps its cost. A block that loses its last head, and
-whose code is not plain enough to be answered for, is treated in the same way.
+left out again before the output projection. The weights are really gone and the outputs are exact.
+Only the attention between the projections costs as much as before. A block that loses its last
+head is treated in the same way if its code is too unusual for `emptied.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GatherColumns:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The input, without the columns of removed heads."""
-        if not args[0].shape[-1]:  # the block has lost its last head since, and sends no columns
+        if not args[0].shape[-1]:  # the block has lost its last head since then
             return args, kwargs
         pieces = [args[0].narrow(-1, start, length) for start, length in self.runs]
         return (torch.cat(pieces, -1), *args[1:]), kwargs
@@ -57,14 +57,7 @@ class GatherColumns:
 def pad_projections(
     home: nn.Module, anatomy: Anatomy, present: Sequence[int], kept: Sequence[int]
 ) -> None:
-    """Let the block's projections keep up the width of the heads that are present.
-
-    Args:
-        home: the block's home module.
-        anatomy: its anatomy.
-        present: the heads that the forward pass goes on counting.
-        kept: the heads whose rows are there.
-    """
+    """Let the block's projections keep the width of `present`, with rows for `kept` only."""
     for part in anatomy.parts:
         projection = home.get_submodule(part.path)
         if not is_projection(projection):

@@ -1,8 +1,8 @@
 """Forward passes that wait at a projection, so that each batch goes through the model once.
 
-To fit the blocks of a model one after another, every batch has to come to a block, and then go on
-with what the block gives after its fit. A pass is a greenlet, which keeps the model's own `forward`
-where it is: no block is computed twice, and nothing about the model need be known.
+To fit the blocks of a model one after another, every batch has to reach a block, and then continue
+with what the block gives after its fit. A pass is a greenlet, which suspends the model's own
+`forward`: no block is computed twice, and the code needs to know nothing about the model.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
 
-from headcount.eval_mode import without_cache
-from headcount.surgery.outputs import Batch, Output, listening
+from headcount.batch import Batch, without_cache
+from headcount.surgery.outputs import Output, listening
 
 Changed = dict[str, Tensor]  # parameters by name
 
 
 class Call(NamedTuple):
-    """One call of a projection in a forward pass, as its module answers it."""
+    """One call of a projection in a forward pass: its input, and its module's output."""
 
     output: Output
     values: Tensor
@@ -31,12 +31,13 @@ class Call(NamedTuple):
 
 
 class Pass:
-    """A forward pass of one batch; go on with it under `pausing` alone.
+    """A forward pass of one batch; use it inside `pausing` only.
 
     Args:
-        model: in evaluation, without gradients.
-        batch: what it takes.
-        changed: parameters of projections in place of their own, as they are when it gets there.
+        model: in evaluation mode, without gradients.
+        batch: the arguments of the forward pass.
+        changed: parameters that replace those of projections. They are read when the pass leaves
+            a projection, so they may be added while it waits.
     """
 
     def __init__(self, model: nn.Module, batch: Batch, changed: Changed) -> None:
@@ -45,19 +46,19 @@ class Pass:
 
     def _begin(self) -> None:
         self._running = greenlet(self._run)
-        self._running.gr_context = copy_context()  # else variables of the caller's are not set
+        self._running.gr_context = copy_context()  # else the caller's context variables are unset
         self._modes = _modes()
         self._waits: Call | None = None
 
     def _run(self) -> None:
-        # All batches wait at once: a cache of each would be held for nothing.
+        # All batches wait at once, and would hold a useless cache each.
         self._model(**{**without_cache(self._model), **self._batch})
 
     def go_to(self, output: Output, calls: int) -> list[Call]:
-        """Go on to the last of so many calls of a projection, and wait there; gives all of them.
+        """Run until a projection was called this many times, wait there, and return the calls.
 
-        A batch that comes to its end first, since the model did not need this block for it, begins
-        anew for the next one.
+        If the pass ends first, because the model did not need this block for the batch, it starts
+        again for the next one.
         """
         heard: list[Call] = []
         while len(heard) < calls:
@@ -72,7 +73,7 @@ class Pass:
 
     @contextmanager
     def _own_modes(self) -> Iterator[None]:
-        """A pass may wait inside of `autocast`, which is the thread's, not the pass's."""
+        """Restore the pass's modes: it may wait inside `autocast`, which belongs to the thread."""
         outside = _modes()
         _set_modes(self._modes)
         try:
@@ -82,7 +83,7 @@ class Pass:
             _set_modes(outside)
 
     def _answer(self) -> list[Tensor]:
-        """What the call that it waits at gives; nothing before the first."""
+        """What the call gives at which the pass waits; nothing before the first."""
         if self._waits is None:
             return []
         output, values, answer = self._waits
@@ -95,14 +96,14 @@ class Pass:
         return [nn.functional.linear(values, rows, own)]
 
     def stop(self) -> None:
-        """Leave the model where it is."""
+        """End the pass where it waits."""
         if self._running:
             with self._own_modes():
                 self._running.throw()
 
 
 class _Modes(NamedTuple):
-    """What decides how the thread computes: gradients, and `autocast` of each kind of device."""
+    """How the thread computes: with gradients or without, and `autocast` per kind of device."""
 
     gradients: bool
     cached: bool
@@ -126,7 +127,7 @@ def _set_modes(modes: _Modes) -> None:
 
 @contextmanager
 def pausing(outputs: Iterable[Output]) -> Iterator[None]:
-    """Have passes wait wherever one of these projections answers; call the model no other way."""
+    """Let passes wait after each call of these projections; do not call the model otherwise."""
 
     def wait(output: Output, values: Tensor, answer: Tensor) -> Tensor:
         gone_on_with: Tensor = getcurrent().parent.switch(Call(output, values, answer))

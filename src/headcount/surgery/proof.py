@@ -26,21 +26,21 @@ def prove_removal(
 ) -> float:
     """Cut a copy of the model and compare it with the masked original.
 
-    headcount cuts only what it understands, and is tested on every family it claims. For a model
-    of your own making, this is the proof.
+    headcount cuts only what it understands, and is tested on every family it claims to support.
+    Use this for a model of your own.
 
     Args:
         model: the model, in evaluation mode; it is not changed.
         inputs: the keyword arguments of one forward pass.
         mask: the heads to keep; a random half of them if left out.
-        tolerance: the largest difference that is accepted, in the unit of the outputs. Raise it
-            for a model in half precision.
+        tolerance: the largest accepted difference, in the unit of the outputs. Raise it for a
+            model in half precision.
 
     Returns:
         The largest absolute difference between the outputs.
 
     Raises:
-        HeadcountError: the outputs differ by more.
+        HeadcountError: the outputs differ by more than the tolerance.
     """
     if mask is None:
         mask = HeadMask.random(find_heads(model), 0.5)
@@ -65,13 +65,13 @@ def prove_removal(
 
 def _difference(expected: Tensor, found: Tensor) -> float:
     gap = (expected - found).abs()
-    # A comparison with NaN would lose it; what is infinite in both is the same.
+    # A comparison would ignore NaN. Infinities that are equal are no difference.
     gap = torch.where(gap.isnan() & (expected != found), torch.inf, gap.nan_to_num(0.0))
     return float(gap.max()) if gap.numel() else 0.0
 
 
 def _floats(output: Any) -> Iterator[Tensor]:
-    """All floating point tensors of a model's output, caches left out."""
+    """All floating point tensors of a model's output, except caches."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output

@@ -1,4 +1,4 @@
-"""Remove heads from a model for real: the rows go, the counts follow, the names stay."""
+"""Remove heads from a model: their rows go, the counts follow, and parameter names stay."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headcount.errors import HeadcountError
-from headcount.heads.anatomy import Anatomy, Part, Remains, remains_of, remember
+from headcount.heads.anatomy import Anatomy, Part, PrunedRecord, leave_record, pruned_record
 from headcount.heads.blocks import AttentionBlock
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
@@ -25,13 +25,13 @@ from headcount.surgery.shared_bias import share_whole_bias
 
 @dataclass(frozen=True)
 class Removal:
-    """What a call of `remove_heads` took away; iterates over the names of the heads that went.
+    """What a call of `remove_heads` removed; iterates over the names of the removed heads.
 
     Attributes:
-        removed: names of the heads that went.
+        removed: names of the removed heads.
         kept: the mask of the heads that are left.
-        parameters_before: number of parameters of the model before.
-        parameters_after: number of parameters of the model now.
+        parameters_before: number of parameters of the model before the removal.
+        parameters_after: number of parameters of the model after it.
     """
 
     removed: tuple[str, ...]
@@ -51,17 +51,19 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
 
     The model then gives the outputs that it gave under `masked(model, mask)`. Parameters stay the
     same objects with fewer rows, so that tied weights stay tied and requires_grad stays as it was.
-    In the middle of a training, where an optimizer and autograd remember their old sizes, take
-    `cut_with_optimizer`. A block without heads computes no attention and adds
-    only the bias of its output projection. `save_pretrained` then writes the small model.
+    A block without heads computes no attention and adds only the bias of its output projection.
+    `save_pretrained` then writes the small model.
+
+    Use `cut_with_optimizer` in the middle of a training: an optimizer and autograd remember the
+    old sizes.
 
     Args:
         model: a `transformers` model, pruned before or not.
         mask: the heads to keep.
 
     Raises:
-        HeadcountError: the mask is for another model, or it divides a block's groups in a way
-            that its code cannot run. The model is then untouched.
+        HeadcountError: the mask is for another model, or it splits a block's groups in a way that
+            the model's code cannot run. The model is then unchanged.
     """
     heads = find_heads(model)
     mask.refuse_other_model(heads)
@@ -79,7 +81,7 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Number of parameters, tied ones counted once."""
+    """The number of parameters; tied ones count once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -97,9 +99,9 @@ def _cut(model: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None
     if kept and not anatomy.padded:
         _keep_parts(home, block, kept, [part for part in anatomy.parts if not part.whole])
         _adapt(home, anatomy, kept)
-    elif not kept and (anatomy.tail is not None or anatomy.shares_bias):
+    elif not kept and (anatomy.after_projection is not None or anatomy.shares_bias):
         _keep_parts(home, block, kept, anatomy.parts)
-        if anatomy.tail is not None:
+        if anatomy.after_projection is not None:
             empty(home, anatomy)
         else:
             share_whole_bias(attention, anatomy, kept)
@@ -108,23 +110,23 @@ def _cut(model: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None
         _keep_parts(home, block, kept, projections)
         counted = range(block.born) if anatomy.padded else block.heads
         pad_projections(home, anatomy, counted, kept)
-    remember(home, Remains(anatomy, kept))
+    leave_record(home, PrunedRecord(anatomy, kept))
     if hasattr(home, "set_attention_type"):
         recast(home, Switching)
 
 
 class Switching:
-    """A block of BigBird, which makes itself another attention module for a short input."""
+    """A block of BigBird, which switches to another attention module for a short input."""
 
     def set_attention_type(self: Any, *args: Any, **kwargs: Any) -> None:
-        """Switch as the class does, and take the heads that are gone from the new module too."""
+        """Switch as the class does, and remove the same heads from the new module."""
         super().set_attention_type(*args, **kwargs)  # type: ignore[misc]
-        remains = remains_of(self)
-        assert remains is not None
-        if remains.heads:
-            _adapt(self, remains.anatomy, remains.heads)
+        record = pruned_record(self)
+        assert record is not None
+        if record.heads:
+            _adapt(self, record.anatomy, record.heads)
         else:
-            empty(self, remains.anatomy)
+            empty(self, record.anatomy)
 
 
 def _keep_parts(
@@ -137,7 +139,7 @@ def _keep_parts(
 
 
 def _adapt(home: nn.Module, anatomy: Anatomy, kept: tuple[int, ...]) -> None:
-    """Tell the forward pass of its new number of heads, in every way in which it may ask."""
+    """Adapt everything in the forward pass that depends on the number of heads."""
     attention = home.get_submodule(anatomy.core)
     update_counts(home, anatomy, kept)
     select_norm_outputs(home, anatomy, kept)
@@ -148,7 +150,7 @@ def _adapt(home: nn.Module, anatomy: Anatomy, kept: tuple[int, ...]) -> None:
 
 
 def forget_static_caches(model: nn.Module) -> None:
-    """Drop caches that earlier generations left on the model, made for more heads."""
+    """Drop caches of an earlier `generate` from the model; they are for more heads."""
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             vars(module).pop("_cache", None)

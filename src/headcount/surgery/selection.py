@@ -1,4 +1,4 @@
-"""Give a block the values of its own heads where something outside computes those of all."""
+"""Give a block the values of its own heads where code outside computes them for all heads."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from headcount.surgery.emptied import argument_names
 
 
 def take_heads(values: Tensor, dim: int, heads: Sequence[int], born: int) -> Tensor:
-    """The entries of these heads along `dim`; a dimension that is not per head stays as it is."""
+    """The entries of these heads along `dim`; all, if the dimension has no entry per head."""
     if values.shape[dim] != born or born == len(heads):
         return values
     return (
         torch.cat([values.narrow(dim, head, 1) for head in heads], dim)
         if heads
-        else (values.narrow(dim, 0, 0))
+        else values.narrow(dim, 0, 0)
     )
 
 
 class SelectNormOutputs:
     """After a normalisation across all heads, pass on the kept ones (OLMo 2's q_norm, k_norm).
 
-    Each value is divided by a norm over all heads, removed ones included, so the projection before
-    it must stay whole for the result to be exact.
+    Each value is divided by a norm over all heads, including removed ones. So the projection
+    before it must stay whole, or the result would not be exact.
     """
 
     size: int

@@ -1,6 +1,6 @@
 """T5's relative position bias: one block computes a column per head for all later blocks.
 
-A pruned block takes the columns of its own heads and hands the whole bias on.
+A pruned block takes the columns of its own heads and passes the whole bias on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headcount.surgery.selection import take_heads
 
 @dataclass(frozen=True)
 class Style:
-    """How this version of transformers writes its T5 attention."""
+    """How the T5 attention of this version of transformers is written."""
 
     mask_in_bias: bool
     weights_on_request: bool
@@ -42,7 +42,7 @@ def _style(cls: Any) -> Style:
 
 
 def share_whole_bias(attention: nn.Module, anatomy: Anatomy, kept: Sequence[int]) -> None:
-    """Let a T5 block with these heads left take part in the sharing of the bias."""
+    """Let a T5 block that has only these heads left share the bias with the others."""
     recast(attention, SharesBias)
     vars(attention).update(
         _bias_heads=tuple(kept),
@@ -63,13 +63,13 @@ class SharesBias:
     _bias_style: Style
 
     def compute_bias(self: Any, *args: Any, **kwargs: Any) -> Tensor:
-        """The columns of this block's heads; the whole bias is kept for the blocks after it."""
+        """The columns of this block's heads; the whole bias is stored for later blocks."""
         whole: Tensor = super().compute_bias(*args, **kwargs)  # type: ignore[misc]
         self._bias_whole = whole
         return take_heads(whole, 1, self._bias_heads, self._bias_born)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Attend with the bias of the own heads, and return the bias of all."""
+        """Attend with the bias of its own heads, and return the bias of all heads."""
         given = dict(zip(self._bias_arguments, args, strict=False)) | kwargs
         if not self._bias_heads:
             return self._answer_without_heads(given)
@@ -116,7 +116,7 @@ class SharesBias:
 
 
 def with_mask(attention: Any, bias: Tensor, given: dict[str, Any]) -> Tensor:
-    """Earlier versions of transformers hand the mask on inside the bias."""
+    """Add the mask to the bias, as earlier versions of transformers do."""
     mask: Tensor | None = given.get("mask")
     if mask is None or not attention._bias_style.mask_in_bias:
         return bias

@@ -1,4 +1,8 @@
-"""`headcount agreement`: do methods, seeds and tasks keep the same heads?"""
+"""Analyses of studies.
+
+`headcount agreement`: do methods, seeds and tasks keep the same heads?
+`headcount dynamics`: when do the selected heads stop changing?
+"""
 
 from __future__ import annotations
 
@@ -32,5 +36,26 @@ def agreement(
     refuse_bad_place(folder)
     model = str(read_study(studies[0]).results["model"].iloc[0])
     found = compare(list(choices_of(studies)), model)
+    save_analysis(found, folder)
+    show_analysis(Console(), found, folder)
+
+
+def dynamics(
+    study: Annotated[Path, typer.Argument(help="The output folder of headcount compare.")],
+    output: Annotated[
+        Path | None, typer.Option(help="New folder; without it, analyses/ of the study.")
+    ] = None,
+) -> None:
+    """Tell when each run's selected heads stop moving, and how warm the gates were then.
+
+    Example: headcount dynamics study
+    """
+    from headcount.analysis.base import FOLDER, refuse_bad_place, save_analysis
+    from headcount.analysis.dynamics import Dynamics
+    from headcount.analysis.dynamics import dynamics as follow
+
+    folder = output or study / FOLDER / Dynamics.kind
+    refuse_bad_place(folder)
+    found = follow(study)
     save_analysis(found, folder)
     show_analysis(Console(), found, folder)
