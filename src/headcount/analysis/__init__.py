@@ -1,4 +1,4 @@
-"""What heads do and which matter: the papers' analyses on one's own model and data."""
+"""What heads do and which ones matter: the papers' analyses, for your own model and data."""
 
 from headcount.analysis.ablation import (
     ABLATIONS,
@@ -16,7 +16,7 @@ from headcount.analysis.dynamics import Dynamics, dynamics
 from headcount.analysis.roles import Roles, RolesOverKeep, find_roles, roles_over_keep
 from headcount.analysis.speed import Bench, OverKeep, bench_models, bench_over_keep
 
-# Every kind of analysis by its name in files.
+# Every kind of analysis, by its name in files.
 _ALL = (Agreement, Dynamics, Roles, RolesOverKeep, Bench, OverKeep, *ABLATIONS)
 KINDS: dict[str, type[Analysis]] = {kind.kind: kind for kind in _ALL}
 

@@ -1,4 +1,7 @@
-"""Do methods and seeds keep the same heads? Overlap of kept sets, against chance."""
+"""Do methods and seeds keep the same heads? Overlap of kept sets, compared with chance.
+
+`choices_of` reads the kept sets of studies, `agreement` compares them, `draw_agreement` draws κ.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,37 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from scipy.stats import hypergeom
 
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.plots.style import new_figure
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from headcount.pruners.methods import UNPRUNED
+from headcount.study.read import read_study
 
 Pairing = Literal["seeds of one method", "two methods", "two studies"]
-_Key = tuple[int, str, str, Pairing]  # K, what is compared with what, and how
+_Key = tuple[int, str, str, Pairing]  # K, the names of the two sides, and how they are paired
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A kept set and where it comes from.
+    """A kept set and the run it comes from.
 
     Attributes:
-        study: whose run it is; a name.
-        method: that chose.
-        seed: of the run.
+        study: name of the run's study.
+        method: name of the method that chose the heads.
+        seed: the run's seed.
         mask: the kept heads.
-        within: flat indices of the heads that the method decided about, since all others are kept
-            in any case; None for all heads.
+        within: flat indices of the heads that the method decided about. All other heads are kept
+            in any case. None means that it decided about all heads.
     """
 
     study: str
@@ -51,25 +55,25 @@ class Choice:
 
     @property
     def chosen(self) -> frozenset[int]:
-        """The kept heads of the scope."""
+        """The kept heads among those that the method decided about."""
         return self.mask.kept & self.scope
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """How far kept sets of one size agree, all pairs of two groups together.
+    """How far kept sets of one size agree, over all pairs of two groups.
 
     Attributes:
-        first: a method, with its study where there are several.
-        second: likewise; the same for seeds of one method.
+        first: name of a method, preceded by its study if there are several studies.
+        second: name of the other method; the same name for two seeds of one method.
         pairing: what the pairs are.
-        keep: K, of the heads that the methods decided about.
-        pairs: of kept sets.
-        shared: heads that a pair has in common, the mean.
-        expected: what two draws at random have in common.
+        keep: K, counted among the heads that the methods decided about.
+        pairs: number of pairs of kept sets.
+        shared: heads that a pair has in common, averaged over the pairs.
+        expected: heads that two random sets of this size have in common on average.
         kappa: (shared − expected) / (K − expected): 1 for the same sets, 0 for chance.
-        p_value: of sharing so many by chance or more. Pairs that share a set are not independent,
-            so it is twice the median of the single pairs' p-values, which is valid all the same.
+        p_value: probability that chance gives this overlap or a larger one. Pairs that share a set
+            are not independent. So it is twice the median p-value of the pairs, which stays valid.
     """
 
     first: str
@@ -85,12 +89,12 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Agreement(Analysis):
-    """Of all kept sets of some runs.
+    """How far the runs of one or several studies agree on the heads to keep.
 
     Attributes:
-        model: its name.
-        heads: of the unpruned model.
-        overlaps: by number of heads, most first.
+        model: name of the model.
+        heads: number of heads of the unpruned model.
+        overlaps: one per pair of groups and K, largest K first.
     """
 
     kind: ClassVar[str] = "agreement"
@@ -116,8 +120,6 @@ class Agreement(Analysis):
         )
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "keep": [o.keep for o in self.overlaps],
@@ -133,20 +135,20 @@ class Agreement(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.agreement import draw_agreement
-
         return {"agreement": draw_agreement(self)} if self.overlaps else {}
 
 
 def agreement(choices: Sequence[Choice], model: str = "the model") -> Agreement:
     """Compare kept sets of the same size: seeds of a method, methods, and studies.
 
-    Methods are compared with one another within a study, at different seeds too; a method with
-    itself across studies tells whether the important heads are the same for two tasks.
+    Within a study, every method is compared with itself and with every other, also across seeds.
+    Across studies, a method is compared with itself only: this shows whether two tasks need the
+    same heads.
 
     Args:
-        choices: of models with the same heads.
-        model: its name.
+        choices: the kept sets to compare, see `choices_of`. All must be of models with the same
+            heads.
+        model: name of the model, for the title and the figure.
 
     Raises:
         HeadcountError: the masks are of different models, or no two can be compared.
@@ -162,7 +164,7 @@ def agreement(choices: Sequence[Choice], model: str = "the model") -> Agreement:
             )
     born = sum(count for _, count in layout)
     several = len({choice.study for choice in choices}) > 1
-    # A group is of one scope, so that one number of heads says what chance would do.
+    # All sets of a group have the same scope, so that one number of heads gives chance.
     groups: dict[tuple[_Key, frozenset[int]], list[tuple[Choice, Choice]]] = {}
     for a, b in combinations(choices, 2):
         keep = len(a.chosen)
@@ -182,14 +184,14 @@ def agreement(choices: Sequence[Choice], model: str = "the model") -> Agreement:
     return Agreement(model, born, tuple(overlaps))
 
 
-def _name(choice: Choice, several: bool) -> str:
-    return f"{choice.study}: {choice.method}" if several else choice.method
-
-
 def _pairing(a: Choice, b: Choice) -> Pairing | None:
     if a.study == b.study:
         return "seeds of one method" if a.method == b.method else "two methods"
     return "two studies" if a.method == b.method else None
+
+
+def _name(choice: Choice, several: bool) -> str:
+    return f"{choice.study}: {choice.method}" if several else choice.method
 
 
 def _overlap(key: _Key, pairs: list[tuple[Choice, Choice]], heads: int) -> Overlap:
@@ -206,16 +208,13 @@ def _overlap(key: _Key, pairs: list[tuple[Choice, Choice]], heads: int) -> Overl
 
 
 def choices_of(folders: Sequence[Path]) -> Iterator[Choice]:
-    """The kept sets of the finished runs of studies.
+    """Read the kept sets of all finished runs of some studies.
 
-    A study has as much of its path for a name as tells it from the others.
+    A study is named by the end of its path, as long as needed to tell it from the others.
 
     Args:
-        folders: outputs of `headcount compare`; one that is given twice counts once.
+        folders: study folders, as `headcount compare` writes them. One given twice counts once.
     """
-    from headcount.study.plan import UNPRUNED
-    from headcount.study.read import read_study
-
     for folder, name in _names(folders).items():
         for run in read_study(folder).runs.values():
             if run.mask is not None and run.method != UNPRUNED:
@@ -225,7 +224,7 @@ def choices_of(folders: Sequence[Path]) -> Iterator[Choice]:
 
 
 def _names(folders: Sequence[Path]) -> dict[Path, str]:
-    """The ends of the paths, of as many parts as it takes for no two to be the same."""
+    """The shortest ends of the paths that are all different."""
     places = list(dict.fromkeys(folder.resolve() for folder in folders))
     for parts in range(1, max((len(place.parts) for place in places), default=0)):
         names = ["/".join(place.parts[-parts:]) for place in places]
@@ -235,7 +234,7 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def _within(mask: HeadMask, settings: Mapping[str, Any]) -> frozenset[int] | None:
-    """The heads of the kinds and layers that a run's method was told to decide about."""
+    """The heads of the kinds and layers that the run's settings name; None if they name none."""
     kinds, layers = settings.get("kinds"), settings.get("layers")
     if kinds is None and layers is None:
         return None
@@ -250,7 +249,7 @@ def _within(mask: HeadMask, settings: Mapping[str, Any]) -> frozenset[int] | Non
 
 
 def draw_agreement(found: Agreement) -> Figure:
-    """κ of every pair of methods; a diagonal cell is that of two seeds of one method."""
+    """κ of every pair of methods; a diagonal cell compares two seeds of one method."""
     counts = sorted({o.keep for o in found.overlaps}, reverse=True)
     names = list(dict.fromkeys(n for o in found.overlaps for n in (o.first, o.second)))
     columns = min(3, len(counts))
@@ -258,20 +257,9 @@ def draw_agreement(found: Agreement) -> Figure:
     side = 0.42 * len(names) + 0.3
     figure = new_figure(columns * side + 2.4, rows * (side + 0.4) + 1.3)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-    for axes, keep in zip(grid.flat, counts, strict=False):
-        values = np.full((len(names), len(names)), np.nan)
-        for overlap in found.overlaps:
-            if overlap.keep == keep:
-                a, b = names.index(overlap.first), names.index(overlap.second)
-                values[max(a, b), min(a, b)] = overlap.kappa
-        image = axes.imshow(values, cmap="RdBu", vmin=-1, vmax=1)
-        for (y, x), value in np.ndenumerate(values):
-            if not np.isnan(value):
-                colour = "white" if abs(value) > 0.65 else "black"
-                text = f"{value:.2f}".replace("0.", ".").replace("-", "−")
-                axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
-        axes.set_title(f"{keep} heads", fontsize=9)
-        lowest = counts.index(keep) + columns >= len(counts)
+    for place, (axes, keep) in enumerate(zip(grid.flat, counts, strict=False)):
+        image = _draw_kappas(axes, found, names, keep)
+        lowest = place + columns >= len(counts)
         shown = names if lowest else [""] * len(names)
         axes.set_xticks(range(len(names)), shown, rotation=50, ha="right", rotation_mode="anchor")
         axes.set_yticks(range(len(names)), names)
@@ -284,3 +272,19 @@ def draw_agreement(found: Agreement) -> Figure:
     bar.ax.tick_params(labelsize=8)
     figure.suptitle(f"{found.model}: do methods keep the same heads?", fontsize=10)
     return figure
+
+
+def _draw_kappas(axes: Axes, found: Agreement, names: list[str], keep: int) -> AxesImage:
+    values = np.full((len(names), len(names)), np.nan)
+    for overlap in found.overlaps:
+        if overlap.keep == keep:
+            a, b = names.index(overlap.first), names.index(overlap.second)
+            values[max(a, b), min(a, b)] = overlap.kappa
+    image = axes.imshow(values, cmap="RdBu", vmin=-1, vmax=1)
+    for (y, x), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            colour = "white" if abs(value) > 0.65 else "black"
+            text = f"{value:.2f}".replace("0.", ".").replace("-", "−")
+            axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=colour)
+    axes.set_title(f"{keep} heads", fontsize=9)
+    return image

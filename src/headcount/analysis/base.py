@@ -1,4 +1,7 @@
-"""What all analyses are: a small typed result with a table, figures and a note."""
+"""What an analysis is, and how its folder is written, read again and found by the report.
+
+An analysis is a small typed result with a table, figures and a note. Its folder holds them all.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,29 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pandas as pd
+from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 
 from headcount.errors import HeadcountError
 from headcount.loading.folder import new_folder
 from headcount.plots.style import save
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+FILE, TABLE = "analysis.json", "table"
+FOLDER = "analyses"  # inside a study's folder, where its report looks for analyses
+_FORMAT = "headcount analysis 1"
 
 
 class Analysis(ABC):
     """What was found out about the heads of a model.
 
-    Every analysis is a frozen dataclass of numbers, texts, tuples and such dataclasses: what JSON
-    can hold, so that one analysis is one file.
+    Every analysis is a frozen dataclass. Its fields hold only what JSON can hold: numbers, texts,
+    tuples, and dataclasses of these. So one analysis is one file.
 
     Attributes:
-        kind: its name on the command line and in files.
+        kind: the name of this kind of analysis, on the command line and in files.
     """
 
     kind: ClassVar[str]
@@ -36,47 +40,29 @@ class Analysis(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What was asked, of which model and data, in a line."""
+        """One line: the question, the model and the data."""
 
     @property
     @abstractmethod
     def note(self) -> str:
-        """What was found and how it was measured, in a few sentences."""
+        """A few sentences: what was found and how it was measured."""
 
     @abstractmethod
     def table(self) -> pd.DataFrame:
-        """The numbers, one row per thing that was measured, nothing rounded."""
+        """The numbers, one row per thing measured, unrounded."""
 
     @abstractmethod
     def figures(self) -> Mapping[str, Figure]:
-        """Figures by the name of their file; none where there is nothing to see."""
-
-
-FILE, TABLE = "analysis.json", "table"
-FOLDER = "analyses"  # of a study, where its report finds them
-_FORMAT = "headcount analysis 1"
-
-
-def refuse_bad_place(folder: Path) -> None:
-    """Tell before the work, not after, that an analysis cannot be saved there.
-
-    Args:
-        folder: must not exist; neither need those above.
-    """
-    if folder.exists():
-        raise HeadcountError(f"{folder} exists already; give a new folder for the output")
-    above = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        why = "may not be written to" if above.is_dir() else "is not a folder"
-        raise HeadcountError(f"{folder} cannot be written: {above} {why}; give another folder")
+        """The figures by file name; empty if there is nothing to draw."""
 
 
 def save_analysis(analysis: Analysis, folder: Path) -> None:
     """Write a new folder with the result, its table as CSV and Markdown, and its figures.
 
     Args:
-        analysis: any.
-        folder: must not exist; inside `analyses` of a study, its report shows it.
+        analysis: the result to save.
+        folder: a path that does not exist yet. Choose one inside a study's `analyses` folder, and
+            the study's report shows the analysis.
     """
     refuse_bad_place(folder)
     try:
@@ -99,14 +85,14 @@ def save_analysis(analysis: Analysis, folder: Path) -> None:
 
 def load_analysis(folder: Path) -> Analysis:
     """Read what `save_analysis` wrote."""
-    from headcount.analysis import KINDS
+    from headcount.analysis import KINDS  # which itself imports this module
 
     try:
         content = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if content["format"] != _FORMAT:
             raise ValueError(f"it has the format {content['format']}, expected {_FORMAT}")
         kind = KINDS[content["kind"]]
-        # JSON has no tuples and no NaN but those that it is told of.
+        # Validated as JSON, so that lists are taken for tuples and NaN is read.
         read: Analysis = TypeAdapter(kind).validate_json(json.dumps(content["result"]))
         return read
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -117,7 +103,7 @@ def load_analysis(folder: Path) -> Analysis:
 
 
 def find_analyses(folder: Path) -> tuple[dict[Path, Analysis], list[str]]:
-    """The analyses of a study by their folders, and a sentence for each that cannot be read."""
+    """A study's analyses by folder, and a sentence about each that cannot be read."""
     found, problems = {}, []
     for path in sorted(folder.glob(f"{FOLDER}/*/{FILE}")):
         try:
@@ -127,8 +113,22 @@ def find_analyses(folder: Path) -> tuple[dict[Path, Analysis], list[str]]:
     return found, problems
 
 
+def refuse_bad_place(folder: Path) -> None:
+    """Raise before the work begins if the analysis could not be saved afterwards.
+
+    Args:
+        folder: where to save. It must not exist; its parent folders need not exist either.
+    """
+    if folder.exists():
+        raise HeadcountError(f"{folder} exists already; give a new folder for the output")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        why = "may not be written to" if above.is_dir() else "is not a folder"
+        raise HeadcountError(f"{folder} cannot be written: {above} {why}; give another folder")
+
+
 def shown(table: pd.DataFrame) -> list[list[str]]:
-    """The cells of a table for a person: at most four digits that say something."""
+    """The cells of a table for a reader, with at most four significant digits."""
     return [[_short(cell) for cell in row] for row in table.itertuples(index=False, name=None)]
 
 

@@ -1,37 +1,41 @@
-"""When does the choice of heads settle? From the selection histories of a study's runs."""
+"""When does the choice of heads settle? From the selection histories of a study's runs.
+
+`dynamics` reads them, `draw_settling` draws when each run settled. What "settled" means, and the
+figure of the whole courses, is in `settling.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from headcount.analysis.base import Analysis
+from headcount.analysis.settling import settled, settles_at
 from headcount.errors import HeadcountError
 from headcount.plots.style import dress, legend, new_figure
+from headcount.study.read import read_study
+from headcount.study.run_record import Run
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from headcount.study.run_record import Run
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A step of a training, as its history has it.
+    """One entry of a run's history.
 
     Attributes:
-        step: optimizer steps done.
-        share: how far the selection is the final one; see `settled`.
-        temperature: of the gates; None for methods without one.
-        value: the metric of the model with the selected heads alone; None if it was not evaluated.
+        step: optimizer steps done so far.
+        share: how close the selection is to the final one; see `settling.settled`.
+        temperature: temperature of the gates; None for methods without one.
+        value: the metric of the model with the selected heads only; None if not evaluated.
     """
 
     step: int
@@ -41,15 +45,15 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Course:
+class RunCourse:
     """The history of one run.
 
     Attributes:
-        method: or the study's own name of a variant.
-        keep: heads that were kept.
-        seed: of the run.
+        method: name of the method, or the study's name for a variant of it.
+        keep: number of heads kept at the end.
+        seed: the run's seed.
         settles_at: the first step after which the selection never changes.
-        moments: in order.
+        moments: the entries of the history, in order.
     """
 
     method: str
@@ -65,18 +69,18 @@ class Course:
 
     @property
     def temperature(self) -> float | None:
-        """When it settles."""
+        """The temperature when the choice settles."""
         return next(m.temperature for m in reversed(self.moments) if m.step <= self.settles_at)
 
 
 @dataclass(frozen=True)
 class Dynamics(Analysis):
-    """Of all runs of a study that learn.
+    """When the choice settled, for all runs of a study that learn which heads to keep.
 
     Attributes:
-        model: its name.
-        task: its name.
-        metric: its name.
+        model: name of the model.
+        task: name of the task.
+        metric: name of the metric.
         courses: one per run.
     """
 
@@ -85,7 +89,7 @@ class Dynamics(Analysis):
     model: str
     task: str
     metric: str
-    courses: tuple[Course, ...]
+    courses: tuple[RunCourse, ...]
 
     @property
     def title(self) -> str:
@@ -101,8 +105,6 @@ class Dynamics(Analysis):
         )
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         return pd.DataFrame(
             {
                 "method": [c.method for c in self.courses],
@@ -117,8 +119,6 @@ class Dynamics(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.dynamics import draw_settling
-
         return {"settling": draw_settling(self)}
 
 
@@ -126,13 +126,11 @@ def dynamics(study: str | Path) -> Dynamics:
     """Read when the choice of every run settled.
 
     Args:
-        study: output of `headcount compare`.
+        study: folder of the study, as `headcount compare` writes it.
 
     Raises:
         HeadcountError: no run has a history of its choice.
     """
-    from headcount.study.read import read_study
-
     data = read_study(study)
     courses = [course for run in data.runs.values() if (course := _course(run)) is not None]
     if not courses:
@@ -145,9 +143,7 @@ def dynamics(study: str | Path) -> Dynamics:
     return Dynamics(str(first["model"]), str(first["task"]), str(first["metric"]), tuple(courses))
 
 
-def _course(run: Run) -> Course | None:
-    from headcount.analysis.course import settled, settles_at
-
+def _course(run: Run) -> RunCourse | None:
     shares, end = settled(run), settles_at(run)
     if run.history is None or shares is None or end is None:
         return None
@@ -157,18 +153,15 @@ def _course(run: Run) -> Course | None:
         for s, share in zip(run.history.selections, shares.values, strict=True)
     )
     kept = int(run.result.heads.after)
-    return Course(run.method, kept, int(run.settings.get("seed", 0)), end, moments)
+    return RunCourse(run.method, kept, int(run.settings.get("seed", 0)), end, moments)
 
 
-def _at_half(course: Course) -> float:
+def _at_half(course: RunCourse) -> float:
     return next(m.share for m in reversed(course.moments) if m.step <= course.last / 2)
 
 
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-
-
 def draw_settling(found: Dynamics) -> Figure:
-    """The further left, the earlier the choice was made; shades and marks tell K apart."""
+    """One mark per run: further left means an earlier choice; shades and marks show K."""
     methods = list(dict.fromkeys(course.method for course in found.courses))
     counts = sorted({course.keep for course in found.courses})
     shades = mpl.colormaps["viridis"](np.linspace(0.0, 0.85, max(len(counts), 2)))
@@ -177,7 +170,7 @@ def draw_settling(found: Dynamics) -> Figure:
     for place, keep in enumerate(counts):
         runs = [course for course in found.courses if course.keep == keep]
         style: dict[str, Any] = {"color": shades[place], "marker": _MARKERS[place % len(_MARKERS)]}
-        # Each K a little lower than the last, so that no mark hides another.
+        # Each K is a little lower than the one before, so that no mark hides another.
         shift = 0.5 * (place - (len(counts) - 1) / 2) / max(len(counts), 2)
         axes.plot(
             [course.settles_at / max(course.last, 1) for course in runs],

@@ -1,1 +1,1 @@
-"""Speed, memory and size of models, beside one another."""
+"""Measure models side by side: their time, memory, cache and operations."""

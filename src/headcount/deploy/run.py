@@ -1,4 +1,4 @@
-"""Run what was exported: one pass, or greedy decoding with the cache going round."""
+"""Run an exported model: one pass, or greedy decoding with the cache handed from step to step."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Exported:
     """The graphs of a folder that `headcount export` wrote.
 
     Args:
-        folder: the folder.
-        int8: run the quantised graphs.
+        folder: the folder of the export.
+        int8: run the quantised graphs instead; the export must have been written with them.
     """
 
     def __init__(self, folder: Path, int8: bool = False) -> None:
@@ -50,7 +50,7 @@ class Exported:
         }
 
     def logits(self, batch: Tensors) -> Tensor:
-        """Of one pass over a batch, as the model would give them."""
+        """The logits of one pass over a batch, as the model would give them."""
         if ENCODER in self.graphs:
             source = self._encode(batch["input_ids"], batch["attention_mask"])
             return self.graphs[FIRST]({**source, "input_ids": batch["decoder_input_ids"]})["logits"]
@@ -64,13 +64,13 @@ class Exported:
     def generate(self, input_ids: Tensor, attention_mask: Tensor, max_new_tokens: int) -> Tensor:
         """Greedy decoding: what `model.generate` gives without beams and without sampling.
 
-        Of the generation's settings, those of one token are followed: its end, what it must
-        begin or end with, what it must not say.
+        Of the settings in `generation_config.json`, this follows the end token, forced first and
+        last tokens, and forbidden words.
 
         Args:
-            input_ids: the prompt, padded on the left; of an encoder-decoder, the source.
-            attention_mask: zero at its padding.
-            max_new_tokens: how many to add at most.
+            input_ids: the prompt, padded on the left; for an encoder-decoder, the source.
+            attention_mask: zero at the padding of the prompt or source.
+            max_new_tokens: the largest number of tokens to add.
         """
         settings = GenerationConfig.from_pretrained(self.folder)
         ends = _as_list(settings.eos_token_id)
@@ -95,7 +95,7 @@ class Exported:
                 return said
             past = {**source, **_as_past(output)}
             if source:
-                source = past  # keys and values of the source, which come but once
+                source = past  # only the first step gives the keys and values of the source
                 output = self.graphs[NEXT]({**past, "input_ids": token[:, None]})
             else:
                 one = attention_mask.new_ones(len(said), 1)
@@ -110,7 +110,7 @@ class Exported:
         }
 
     def _read(self, input_ids: Tensor, mask: Tensor) -> Tensors:
-        """The first step of a decoder, which has no past."""
+        """The first step of a decoder: read a prompt without a past."""
         nothing = {
             name: torch.zeros(len(input_ids), int(shape[1]), 0, int(shape[3]))
             for name, shape in self.inputs["model"].items()
@@ -127,7 +127,15 @@ class Exported:
 def open_graph(
     folder: Path, form: str, name: str, graph: dict[str, Any], int8: bool = False
 ) -> Runner:
-    """What runs a graph of a folder, by its entry in the record."""
+    """A function that runs one graph of an exported folder.
+
+    Args:
+        folder: the folder of the export.
+        form: its format, `onnx` or `torch`.
+        name: the name of the graph.
+        graph: the entry of the graph in the record.
+        int8: run the quantised graph.
+    """
     if form == "torch":
         from headcount.deploy.torch_file import TorchRunner
 

@@ -1,4 +1,4 @@
-"""Programs of `torch.export`: write a graph as a `.pt2` file, and run it."""
+"""Programs of `torch.export`: write a graph into a `.pt2` file, and run it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,14 @@ from torch.export import Dim
 from headcount.deploy.graph import Graph, Sizes, Tensors, argument
 
 SUFFIX = ".pt2"
-LEAST = 4  # tokens of past and present, in the program of a decoder
-
-
-def allowed_sizes(graph: Graph) -> tuple[Sizes, ...]:
-    """Sizes of the graph's examples that its program takes.
-
-    torch takes an axis of unknown length to be two or longer. It lets a length of one or none
-    pass, but not in a sum, as that of past and present: pad a shorter prompt on the left.
-    """
-    summed = any("past_and_sequence" in shape for shape in graph.inputs.values())
-    return tuple(s for s in graph.sizes if not summed or s.past + s.length >= LEAST)
+LEAST = 4  # the fewest tokens, past and present together, that the program of a decoder takes
 
 
 def write_torch(graph: Graph, file: Path) -> None:
     """Trace a graph and write it."""
     axes = {name: dict.fromkeys(places, Dim.DYNAMIC) for name, places in graph.axes().items()}
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch about its own insides
+        warnings.simplefilter("ignore")  # torch warns about its own code
         program = torch.export.export(
             graph.step,
             (),
@@ -38,13 +28,23 @@ def write_torch(graph: Graph, file: Path) -> None:
         torch.export.save(program, str(file))
 
 
+def allowed_sizes(graph: Graph) -> tuple[Sizes, ...]:
+    """The sizes of a graph's examples that its program takes.
+
+    torch assumes that an axis of unknown length is at least 2 long. It accepts shorter ones, except
+    in a sum such as past + present. So a decoder's short prompts must be padded on the left.
+    """
+    summed = any("past_and_sequence" in shape for shape in graph.inputs.values())
+    return tuple(s for s in graph.sizes if not summed or s.past + s.length >= LEAST)
+
+
 class TorchRunner:
-    """Runs one file.
+    """Runs the program in one file.
 
     Args:
-        file: of one graph.
-        inputs: their names.
-        outputs: their names.
+        file: the `.pt2` file.
+        inputs: the names of the graph's inputs, in their order.
+        outputs: the names of its outputs, in their order.
     """
 
     def __init__(self, file: Path, inputs: list[str], outputs: list[str]) -> None:
@@ -55,6 +55,6 @@ class TorchRunner:
 
     @torch.no_grad()
     def __call__(self, given: Tensors) -> Tensors:
-        """The outputs by name; inputs that the graph does not have are left out."""
+        """The outputs by name; values for inputs that the graph does not have are ignored."""
         made = self.program(**{argument(name): given[name] for name in self.inputs})
         return dict(zip(self.outputs, made, strict=True))

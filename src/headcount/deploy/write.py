@@ -1,20 +1,23 @@
-"""Fill a folder with an exported model: its graphs, what belongs to it, and what was checked."""
+"""Write a folder with an exported model: its graphs, its companion files, and what was checked."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from transformers import AutoTokenizer, PreTrainedModel
 
 from headcount import __version__
-from headcount.deploy.encoder import graphs_of, plain_attention
-from headcount.deploy.graph import TOLERANCE, Graph, largest_difference
-from headcount.deploy.onnx_file import size_in_bytes
+from headcount.deploy.decoder import decoder_graph
+from headcount.deploy.encoder import encoder_graph
+from headcount.deploy.encoder_decoder import encoder_decoder_graphs
+from headcount.deploy.graph import TOLERANCE, Graph, Sizes, largest_difference
 from headcount.deploy.run import RECORD, open_graph
 from headcount.errors import HeadcountError
 from headcount.loading.folder import copy_companions, first_line
@@ -30,7 +33,7 @@ class Export:
 
     Attributes:
         form: `onnx` for ONNX graphs, `torch` for programs of `torch.export`.
-        int8: also write quantised ONNX graphs.
+        int8: also write ONNX graphs with 8-bit weights, which are smaller and less exact.
     """
 
     form: Format = "onnx"
@@ -51,16 +54,16 @@ def write_export(model: PreTrainedModel, source: str, folder: Path, how: Export)
     """Export a model into a folder that exists, and check every file against the model.
 
     Args:
-        model: pruned or not.
-        source: the model's folder or hub name, for the files that belong to it.
-        folder: to write to.
+        model: the model, pruned or not.
+        source: the model's folder or hub name; its tokenizer and other companion files are copied.
+        folder: the folder to write to.
         how: the format.
 
     Returns:
-        What was written, as `export.json` has it.
+        What was written and checked, with the contents of `export.json`.
 
     Raises:
-        HeadcountError: the model cannot be exported, or its export does not answer as it does.
+        HeadcountError: the model cannot be exported, or the export answers something else.
     """
     model.eval()
     graphs = graphs_of(model, _tokenizer_inputs(source))
@@ -84,29 +87,61 @@ def write_export(model: PreTrainedModel, source: str, folder: Path, how: Export)
     return record
 
 
-def write_record(folder: Path, record: Record) -> None:
-    """Write `export.json`."""
-    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+def graphs_of(
+    model: PreTrainedModel, tokenizer_inputs: tuple[str, ...] | None = None
+) -> tuple[Graph, ...]:
+    """The graphs of a model, with the names that Hugging Face's `optimum` gives its exports.
+
+    Args:
+        model: the model, pruned or not, in evaluation mode.
+        tokenizer_inputs: the names of what its tokenizer makes; None if it has no tokenizer.
+
+    Raises:
+        HeadcountError: a model of this kind cannot be exported.
+    """
+    try:
+        if not model.can_generate():
+            return (encoder_graph(model, tokenizer_inputs),)
+        if model.config.is_encoder_decoder:
+            return encoder_decoder_graphs(model)
+        return (decoder_graph(model),)
+    except HeadcountError:
+        raise
+    except Exception as error:  # families that need more inputs raise errors of many types
+        raise HeadcountError(
+            f"{type(model).__name__} cannot be exported: it does not answer to "
+            f"{model.main_input_name} alone; export a model of plain text or of images"
+        ) from error
+
+
+def _tokenizer_inputs(source: str) -> tuple[str, ...] | None:
+    folder = Path(source)
+    if folder.is_dir() and not (folder / "tokenizer_config.json").is_file():
+        return None
+    try:
+        return tuple(AutoTokenizer.from_pretrained(source).model_input_names)
+    except (OSError, ValueError, KeyError, ImportError):  # it has none, or one that cannot load
+        return None
 
 
 def _write_graph(graph: Graph, model: PreTrainedModel, folder: Path, how: Export) -> Record:
-    write, suffix = _writer(how.form)
-    file = folder / f"{graph.name}{suffix}"
+    engine = _engine(how.form)
+    file = folder / f"{graph.name}{engine.suffix}"
     try:
         with plain_attention(model):
-            write(graph, file)
-    except Exception as error:  # an exporter that does not understand a family fails in many ways
+            engine.write(graph, file)
+    except Exception as error:  # exporters raise errors of many types
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         raise HeadcountError(
             f"{type(model).__name__} cannot be exported as {how.form}: {first_line(cause)}"
         ) from error
     entry: Record = {
         "file": file.name,
-        "bytes": size_in_bytes(file),
+        "bytes": engine.size_in_bytes(file),
         "inputs": {name: list(shape) for name, shape in graph.inputs.items()},
         "outputs": list(graph.outputs),
     }
-    checked = _checked_sizes(graph, how.form)
+    checked = engine.checked_sizes(graph)
     found = largest_difference(graph, open_graph(folder, how.form, graph.name, entry), checked)
     if not found <= TOLERANCE:
         raise HeadcountError(
@@ -118,38 +153,59 @@ def _write_graph(graph: Graph, model: PreTrainedModel, folder: Path, how: Export
         from headcount.deploy.onnx_file import quantise_onnx
 
         small = quantise_onnx(file)
-        entry["int8"] = {"file": small.name, "bytes": size_in_bytes(small)}
+        entry["int8"] = {"file": small.name, "bytes": engine.size_in_bytes(small)}
         runner = open_graph(folder, how.form, graph.name, entry, int8=True)
         entry["int8"]["difference"] = largest_difference(graph, runner, checked)
     return entry
 
 
-def _writer(form: Format) -> tuple[Any, str]:
-    if form == "torch":
-        from headcount.deploy import torch_file
+@contextmanager
+def plain_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model compute attention with plain products and sums.
 
-        return torch_file.write_torch, torch_file.SUFFIX
-    from headcount.deploy import onnx_file
-
-    return onnx_file.write_onnx, onnx_file.SUFFIX
-
-
-def _checked_sizes(graph: Graph, form: Format) -> Any:
-    if form == "torch":
-        from headcount.deploy.torch_file import allowed_sizes
-
-        return allowed_sizes(graph)
-    return graph.sizes
-
-
-def _tokenizer_inputs(source: str) -> tuple[str, ...] | None:
-    folder = Path(source)
-    if folder.is_dir() and not (folder / "tokenizer_config.json").is_file():
-        return None
+    At a position that sees nothing (padding on the left), engines disagree about fused attention,
+    and some give NaN. Plain attention gives the same everywhere.
+    """
+    chosen = model.config._attn_implementation
+    model.set_attn_implementation("eager")
     try:
-        return tuple(AutoTokenizer.from_pretrained(source).model_input_names)
-    except (OSError, ValueError, KeyError, ImportError):  # there is none, or not for this model
-        return None
+        yield
+    finally:
+        model.set_attn_implementation(chosen)
+
+
+class _Engine(NamedTuple):
+    """What an export of one format needs.
+
+    Attributes:
+        suffix: the ending of its files.
+        write: traces a graph and writes it into a file.
+        checked_sizes: the sizes of a graph's examples that the export takes.
+        size_in_bytes: the bytes of a file, with its weights.
+    """
+
+    suffix: str
+    write: Callable[[Graph, Path], None]
+    checked_sizes: Callable[[Graph], tuple[Sizes, ...]]
+    size_in_bytes: Callable[[Path], int]
+
+
+def _engine(form: Format) -> _Engine:
+    """Import the engine of a format only now: the packages of ONNX may be missing."""
+    if form == "torch":
+        from headcount.deploy import torch_file as pt2
+
+        return _Engine(
+            pt2.SUFFIX, pt2.write_torch, pt2.allowed_sizes, lambda file: file.stat().st_size
+        )
+    from headcount.deploy import onnx_file as onnx
+
+    return _Engine(onnx.SUFFIX, onnx.write_onnx, lambda graph: graph.sizes, onnx.size_in_bytes)
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Write `export.json`."""
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def _refuse_missing_packages() -> None:

@@ -1,1 +1,1 @@
-"""What all figures share, and the map of heads; knows nothing of runs and studies."""
+"""The style that all figures share, and the map of heads."""

@@ -1,4 +1,4 @@
-"""A picture of layers × heads: how important each head is, and which are kept."""
+"""A map of layers × heads: how important each head is, and which ones are kept."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from matplotlib.patches import Rectangle
 
 from headcount.heads.mask import HeadMask
 
-KEPT, CUT, FRAME = "#0072b2", "#e6e6e6", "#d55e00"  # told apart by the colour-blind, and in grey
+KEPT, CUT, FRAME = "#0072b2", "#e6e6e6", "#d55e00"  # also differ for the colour-blind, and in grey
 
 
 def draw_head_map(mask: HeadMask, importance: Sequence[float], title: str, path: Path) -> None:
     """Draw one row per block and one square per head.
 
     Args:
-        mask: the kept heads are framed, unless all are kept.
-        importance: of every head by its flat index; NaN where none is known.
-        title: above the picture.
-        path: the ending decides the format: .png, .svg or .pdf.
+        mask: the kept heads, which are framed, unless all are kept.
+        importance: importance of each head by its flat index; NaN if unknown.
+        title: text above the map.
+        path: where to write; its ending decides the format: .png, .svg or .pdf.
     """
     blocks = mask.layout
     width = max(born for _, born in blocks)

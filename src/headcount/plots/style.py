@@ -1,4 +1,4 @@
-"""What all figures share: colours and markers of the methods, sizes, and how they are saved."""
+"""The style that all figures share: looks of the methods, frames, legends, labels, files."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from headcount.atomic import write_whole
-from headcount.runs.methods import METHODS
+from headcount.atomic import write_atomically
+from headcount.pruners.methods import METHODS
 from headcount.stats.numbers import in_percent
 
 FORMATS = ("svg", "pdf", "png")
 GREY = "#555555"
-# The colours of Okabe and Ito, with brown in place of yellow, which is lost on white: the
-# colour-blind tell them apart. Markers and dashes tell methods apart in grey.
+BLUE, RED, GREEN = "#0072b2", "#d55e00", "#009e73"
+# The colours of Okabe and Ito, which the colour-blind can tell apart. Brown replaces yellow, which
+# is hard to see on white. In grey, markers and dashes tell the methods apart.
 _COLOURS = (
     "#0072b2", "#994f00", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
 )  # fmt: skip
@@ -31,17 +32,17 @@ _MARKERS = ("o", "*", "s", "^", "D", "v", "P", "X")
 _DASHES = (
     "-", (0, (4, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)),
 )  # fmt: skip
-_LEGEND_ROW, _FEW_ROWS = 0.2, 3  # inches of a row, and rows that every figure has room for
-_SIZE = 9.0  # points; still legible when the figure is set at half its width
+_LEGEND_ROW, _FEW_ROWS = 0.2, 3  # inches per row, and rows that fit without more height
+_SIZE = 9.0  # points; can still be read when the figure is printed at half its width
 
 
 def look(method: str, among: Sequence[str] = ()) -> dict[str, object]:
     """Colour, marker and dashes of a method, the same in all figures.
 
     Args:
-        method: or a variant that a study has named.
-        among: all of the study, in its order. Methods look the same in every study; variants take
-            the looks that are left, in turn.
+        method: name of the method, or a study's name for a variant of it.
+        among: all names of the study, in its order. Methods look the same in every study; variants
+            take the looks that are left.
     """
     known = list(METHODS)
     if method in known:
@@ -53,26 +54,26 @@ def look(method: str, among: Sequence[str] = ()) -> dict[str, object]:
         turn = others.index(method) if method in others else 0
         place = next(islice(free, turn, None))
     n, again = place % len(_COLOURS), place // len(_COLOURS)
-    # Once the colours are used up they come again, with other markers and dashes.
+    # When the colours are used up, they come again with other markers and dashes.
     m = (n + again) % len(_COLOURS)
     return {"color": _COLOURS[n], "marker": _MARKERS[m], "linestyle": _DASHES[m], "markersize": 5}
 
 
 def new_figure(width: float = 5.2, height: float = 3.6) -> Figure:
-    """An empty figure in inches that no window shows."""
+    """An empty figure without a window; the size is in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def head(figure: Figure, title: str) -> None:
-    """A title over all panels, in as many lines as it needs."""
-    lines = textwrap.fill(title, int(figure.get_figwidth() / 0.08))  # inches of a letter
+    """Write a title over all panels, in several lines if it is long."""
+    lines = textwrap.fill(title, int(figure.get_figwidth() / 0.08))  # inches per letter
     figure.suptitle(lines, x=0.01, ha="left", fontsize=_SIZE + 1)
 
 
 def dress(axes: Axes, title: str, x: str, y: str) -> None:
-    """Title, labels and a quiet frame."""
+    """Set the title, the labels and a plain frame."""
     axes.set_title(title, loc="left", fontsize=_SIZE + 1)
     axes.set_xlabel(x, fontsize=_SIZE + 1)
     axes.set_ylabel(y, fontsize=_SIZE + 1)
@@ -83,21 +84,21 @@ def dress(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def legend(figure: Figure, axes: Axes) -> None:
-    """Of all that is drawn in the axes, below the figure, where it hides no point."""
+    """Add a legend of everything in the axes, below the figure, where it hides nothing."""
     legend_below(figure, *axes.get_legend_handles_labels())
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """Of these handles, in as many columns as the figure has room for."""
+    """Add a legend of these handles, in as many columns as fit."""
 
     def width(columns: int) -> float:
         parts = np.array_split([len(label) for label in labels], columns)
-        return sum(0.6 + 0.075 * float(part.max()) for part in parts)  # inches: handle and letters
+        return sum(0.6 + 0.075 * float(part.max()) for part in parts)  # inches
 
     fitting = [n for n in range(1, len(labels) + 1) if width(n) <= figure.get_figwidth()]
     columns = max(fitting, default=1)
     rows = math.ceil(len(labels) / columns)
-    # The axes are not to give up their height for a long legend.
+    # A long legend makes the figure taller, not the axes smaller.
     figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * max(0, rows - _FEW_ROWS))
     figure.legend(
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=_SIZE
@@ -105,27 +106,27 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) 
 
 
 def unit(metric: str) -> float:
-    """What a value of a metric is multiplied with to be shown."""
+    """The factor for showing a value of a metric: 100 for percent, else 1."""
     return 100.0 if in_percent(metric) else 1.0
 
 
 def axis_label(metric: str) -> str:
-    """The metric with its unit."""
+    """The name of a metric with its unit."""
     name = {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric.replace("_", " "))
     return f"{name}, %" if in_percent(metric) else name
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure in every format; the same figure gives the same files."""
+    """Write a figure in every format; the same figure gives identical files."""
     written = []
     settings: Any = {"svg.hashsalt": "headcount", "svg.fonttype": "none", "pdf.fonttype": 42}
     with mpl.rc_context(settings):
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # laid out once, not once per format
+        figure.set_layout_engine("none")  # it was laid out above, once for all formats
         for ending in FORMATS:
             path = stem.with_name(f"{stem.name}.{ending}")
             date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(ending)
             draw = partial(figure.savefig, format=ending, dpi=200, metadata=date)
-            write_whole(path, draw)
+            write_atomically(path, draw)
             written.append(path)
     return written

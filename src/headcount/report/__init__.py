@@ -1,1 +1,1 @@
-"""Figures and pages."""
+"""What `headcount report` makes of a study: tables, figures, and one page with all of them."""

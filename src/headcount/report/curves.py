@@ -1,4 +1,7 @@
-"""The metric against the number of kept heads, and its zoom on few heads."""
+"""Curves over the number of kept heads: the metric, the price λ, speed and size.
+
+Every `draw_` function returns a figure, or the reason why there is none.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,27 @@ from headcount.plots.style import (
     new_figure,
     unit,
 )
-from headcount.study.plan import UNPRUNED
+from headcount.pruners.methods import UNPRUNED
 from headcount.study.read import Comparison, StudyData
 
 FEW = 1 / 3  # the papers look closer where more than two thirds of the heads are gone
+_PANELS = {  # by column of `gains`: title of the panel and label of its axis
+    "speed": ("Examples per second", "speed-up, %"),
+    "shrinkage": ("Number of parameters", "shrinkage, %"),
+}
 
 
 def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     """Mean over seeds with its spread, one line per method, and the unpruned model.
 
     Args:
-        comparison: of which model, task and evaluation set.
+        comparison: the results of one model, task and evaluation set.
         few: show only up to a third of the heads.
     """
-    rows = comparison.counted
-    own = comparison.own_count
+    rows, own = comparison.counted, comparison.own_count
     born = born_heads(comparison)
     if few:
-        limit = FEW * born
-        rows, own = rows[rows["k"] <= limit], own[own["heads"] <= limit]
+        rows, own = rows[rows["k"] <= FEW * born], own[own["heads"] <= FEW * born]
         if rows["k"].nunique() == comparison.counted["k"].nunique() and len(own) == len(
             comparison.own_count
         ):
@@ -49,23 +54,9 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     scale = unit(comparison.metric)
     for method in comparison.methods:
         style: dict[str, Any] = look(method, comparison.order)
-        of = rows[rows["method"] == method].groupby("k")["value"].agg(["mean", "std"])
-        if not of.empty:
-            axes.plot(of.index, scale * of["mean"], label=method, linewidth=1.5, **style)
-            spread = scale * of["std"].fillna(0.0)
-            middle = scale * of["mean"]
-            axes.fill_between(
-                of.index, middle - spread, middle + spread, color=style["color"], alpha=0.18,
-                linewidth=0,
-            )  # fmt: skip
-        found = own[own["method"] == method]
-        if not found.empty:
-            style["linestyle"] = "none"
-            axes.plot(
-                found["heads"], scale * found["value"], label=f"{method}, own count",
-                markerfacecolor="none", **style,
-            )  # fmt: skip
-    _unpruned_line(axes, comparison.unpruned, scale, born)
+        _draw_counted(axes, rows[rows["method"] == method], method, scale, style)
+        _draw_own_count(axes, own[own["method"] == method], method, scale, style)
+    _draw_unpruned(axes, comparison.unpruned, scale, born)
     head(figure, comparison.title + (", few heads" if few else ""))
     dress(axes, "", "kept heads", axis_label(comparison.metric))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -74,12 +65,36 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
 
 
 def born_heads(comparison: Comparison) -> float:
-    """How many heads the unpruned model has, or the most that any result has."""
+    """The number of heads of the unpruned model; without one, the largest number of any result."""
     of = comparison.rows if comparison.unpruned.empty else comparison.unpruned
     return float(of["heads"].max())
 
 
-def _unpruned_line(axes: Any, rows: pd.DataFrame, scale: float, born: float) -> None:
+def _draw_counted(
+    axes: Axes, rows: pd.DataFrame, method: str, scale: float, style: dict[str, Any]
+) -> None:
+    of = rows.groupby("k")["value"].agg(["mean", "std"])
+    if not of.empty:
+        axes.plot(of.index, scale * of["mean"], label=method, linewidth=1.5, **style)
+        spread = scale * of["std"].fillna(0.0)
+        middle = scale * of["mean"]
+        axes.fill_between(
+            of.index, middle - spread, middle + spread, color=style["color"], alpha=0.18,
+            linewidth=0,
+        )  # fmt: skip
+
+
+def _draw_own_count(
+    axes: Axes, rows: pd.DataFrame, method: str, scale: float, style: dict[str, Any]
+) -> None:
+    if not rows.empty:
+        axes.plot(
+            rows["heads"], scale * rows["value"], label=f"{method}, own count",
+            markerfacecolor="none", **{**style, "linestyle": "none"},
+        )  # fmt: skip
+
+
+def _draw_unpruned(axes: Axes, rows: pd.DataFrame, scale: float, born: float) -> None:
     if not rows.empty:
         axes.axhline(
             scale * rows["value"].mean(), color=GREY, linewidth=1.2, linestyle=(0, (6, 2)),
@@ -95,7 +110,7 @@ def draw_penalty(comparison: Comparison) -> Figure | str:
         return "no run with a price λ per head"
     figure = new_figure()
     axes = figure.subplots()
-    for method, of in rows.groupby("pruner"):  # variants are points of one line
+    for method, of in rows.groupby("pruner"):  # variants of a method are points of one line
         style: dict[str, Any] = look(str(method))
         means = of.groupby("penalty")["heads"].mean()
         axes.plot(means.index, means, label=f"{method}, mean", **{**style, "marker": None})
@@ -113,17 +128,11 @@ def draw_penalty(comparison: Comparison) -> Figure | str:
     return figure
 
 
-# By column: what stands above the panel and beside it.
-_PANELS = {
-    "speed": ("Examples per second", "speed-up, %"),
-    "shrinkage": ("Number of parameters", "shrinkage, %"),
-}
-
-
 def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str:
-    """Speed-up and shrinkage against kept heads, the mean of all methods.
+    """Speed-up and shrinkage against kept heads, averaged over all methods.
 
-    Both hardly depend on which heads are kept, so that all runs of a number of heads are one point.
+    Both hardly depend on which heads are kept. So all runs with the same number of heads are one
+    point.
     """
     found = gains(study, comparison)
     if found.empty:
@@ -146,7 +155,7 @@ def draw_gain_by_heads(study: StudyData, comparison: Comparison) -> Figure | str
 
 
 def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | str:
-    """Speed-up and shrinkage against the metric, one line per method, points joined by heads."""
+    """Speed-up and shrinkage against the metric, one line per method, one point per count."""
     found = gains(study, comparison)
     if found.empty:
         return "no readable run says how fast and how large its model is"
@@ -169,7 +178,7 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
 
 
 def gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
-    """Speed-up and shrinkage of each run in percent; the speed is missing where not measured."""
+    """Speed-up and shrinkage of each run in percent; an unmeasured speed is missing."""
     rows = []
     known = comparison.rows[(comparison.rows["run"] != "")]
     for row in known[known["method"] != UNPRUNED].itertuples():

@@ -1,4 +1,7 @@
-"""Where the kept heads are: how many in each layer, by kind of attention."""
+"""Where the kept heads are: how many in each layer, and of each kind of attention.
+
+Every `draw_` function returns a figure, or the reason why there is none.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +13,33 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headcount.heads.mask import HeadMask
-from headcount.plots.style import GREY, dress, head, legend_below, new_figure
+from headcount.plots.style import BLUE, GREEN, GREY, RED, dress, head, legend_below, new_figure
 from headcount.study.read import Comparison, StudyData
 
-_MOST_WRITTEN = 24  # columns, beyond which the numbers in the cells would not be legible
+ONE_KIND = "the model has one kind of attention"
+_MOST_WRITTEN = 24  # columns; with more, numbers in the cells would be too small to read
+_NAMES = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention",
+}
+_LOOKS = ((BLUE, "o", "-"), (RED, "s", "--"), (GREEN, "^", "-."))  # of the kinds
 
 
 def draw_layers(study: StudyData, comparison: Comparison, method: str) -> Figure | str:
-    """Layers down, numbers of heads across; the darker, the more heads are kept there.
+    """Layers down, numbers of heads across; darker means that more heads are kept there.
 
     Args:
-        study: with the masks.
-        comparison: of which model and task.
-        method: of which the runs are; seeds are averaged.
+        study: the study, which has the masks.
+        comparison: the results of one model and task.
+        method: name of the method whose runs are drawn, averaged over seeds.
     """
-    masks = kept_masks(study, comparison, method)
+    masks = _kept_masks(study, comparison, method)
     if not masks:
         return f"no readable mask of {method}"
     counts = sorted(masks)
     layout = masks[counts[0]][0].layout
-    kinds = places_by_kind(layout)
+    kinds = _places_by_kind(layout)
     grid = np.array(
         [
             np.mean([[m.counts()[name] for name, _ in layout] for m in masks[k]], axis=0)
@@ -64,51 +74,23 @@ def draw_layers(study: StudyData, comparison: Comparison, method: str) -> Figure
     return figure
 
 
-def kept_masks(study: StudyData, comparison: Comparison, method: str) -> dict[int, list[HeadMask]]:
-    """The masks of a method's runs by the number of heads they keep."""
-    masks: dict[int, list[HeadMask]] = {}
-    for row in comparison.rows[comparison.rows["method"] == method].itertuples():
-        run = study.runs.get(str(row.run))
-        if run is not None and run.mask is not None:
-            masks.setdefault(len(run.mask), []).append(run.mask)
-    return masks
-
-
-def places_by_kind(layout: Sequence[tuple[str, int]]) -> dict[str, list[int]]:
-    """Places of the blocks of each kind of attention in a layout."""
-    kinds: dict[str, list[int]] = {}
-    for place, (name, _) in enumerate(layout):
-        kinds.setdefault(name.rpartition(".")[0], []).append(place)
-    return kinds
-
-
 def _short(value: float) -> str:
     return f"{value:.0f}" if value == round(value) else f"{value:.1f}"
-
-
-ONE_KIND = "the model has one kind of attention"
-_NAMES = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "cross-attention",
-}
-# Colours of Okabe and Ito, markers and dashes.
-_LOOKS = (("#0072b2", "o", "-"), ("#d55e00", "s", "--"), ("#009e73", "^", "-."))
 
 
 def draw_kinds(study: StudyData, comparison: Comparison, method: str) -> Figure | str:
     """Kept heads of each kind against all kept heads: mean and deviation over seeds.
 
     Args:
-        study: with the masks.
-        comparison: of which model and task.
-        method: of which the runs are.
+        study: the study, which has the masks.
+        comparison: the results of one model and task.
+        method: name of the method whose runs are drawn.
     """
-    masks = kept_masks(study, comparison, method)
+    masks = _kept_masks(study, comparison, method)
     if not masks:
         return f"no readable mask of {method}"
     layout = next(iter(masks.values()))[0].layout
-    kinds = places_by_kind(layout)
+    kinds = _places_by_kind(layout)
     if len(kinds) < 2:
         return ONE_KIND
     born = {kind: sum(layout[place][1] for place in places) for kind, places in kinds.items()}
@@ -143,3 +125,21 @@ def draw_kinds(study: StudyData, comparison: Comparison, method: str) -> Figure 
     axes.set_ylim(bottom=0)
     legend_below(figure, list(handles.values()), list(handles))
     return figure
+
+
+def _kept_masks(study: StudyData, comparison: Comparison, method: str) -> dict[int, list[HeadMask]]:
+    """The masks of a method's runs, by the number of heads that they keep."""
+    masks: dict[int, list[HeadMask]] = {}
+    for row in comparison.rows[comparison.rows["method"] == method].itertuples():
+        run = study.runs.get(str(row.run))
+        if run is not None and run.mask is not None:
+            masks.setdefault(len(run.mask), []).append(run.mask)
+    return masks
+
+
+def _places_by_kind(layout: Sequence[tuple[str, int]]) -> dict[str, list[int]]:
+    """For each kind of attention, the places of its blocks in the layout."""
+    kinds: dict[str, list[int]] = {}
+    for place, (name, _) in enumerate(layout):
+        kinds.setdefault(name.rpartition(".")[0], []).append(place)
+    return kinds

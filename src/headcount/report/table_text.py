@@ -1,17 +1,21 @@
-"""A table as Markdown, LaTeX and CSV."""
+"""A table as text: Markdown, LaTeX, CSV and the terminal, and the parts that they share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-from headcount.report.tables import Cell, OwnCount, Table, cell_text, label, legend, seeds_text
+from headcount.plots.style import axis_label, unit
+from headcount.report.tables import Cell, OwnCount, Table
+from headcount.stats.significance import LEVEL
 
-_BESIDE = 5  # methods that a screen has room for
 OWN_COLUMNS = ("method", "λ", "heads found")
+_BESIDE = 5  # methods that fit side by side on a screen
 
 
 def to_markdown(table: Table) -> str:
-    """With the best in bold and † on what is significantly worse."""
+    """As Markdown, with the best in bold and † where a method is significantly worse."""
     lines = [f"**{label(table)}** – {table.title}", ""]
     if table.unpruned is not None:
         lines += [unpruned_text(table), ""]
@@ -32,10 +36,21 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines)
 
 
-def to_terminal(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Columns after the first, and rows; * is the best and † significantly worse.
+def _markdown_row(texts: list[str]) -> list[str]:
+    return ["| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"]
 
-    Many methods stand below each other, because a screen is not wide enough for them.
+
+def _markdown_cell(table: Table, cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    text = cell_text(table.metric, cell)
+    return f"**{text}**" if cell.best else text + ("†" if cell.worse else "")
+
+
+def to_terminal(table: Table) -> tuple[list[str], list[list[str]]]:
+    """The columns after the first, and the rows; * is the best and † significantly worse.
+
+    If there are too many methods for the width of a screen, they become rows.
     """
     seeds = [seeds_text(list(cells.values())) for cells in table.rows.values()]
     texts = [
@@ -51,8 +66,14 @@ def to_terminal(table: Table) -> tuple[list[str], list[list[str]]]:
     return [f"{k} heads" for k in table.rows], [*rows, ["seeds", *seeds]]
 
 
+def _plain_cell(table: Table, cell: Cell | None) -> str:
+    if cell is None:
+        return "–"
+    return cell_text(table.metric, cell) + ("*" if cell.best else "†" if cell.worse else "")
+
+
 def aside(table: Table) -> list[str]:
-    """The unpruned model and the methods that found their own number of heads, a line each."""
+    """A line about the unpruned model, and one per method that finds its own number of heads."""
     lines = [] if table.unpruned is None else [unpruned_text(table)]
     for row in table.own_count:
         method, penalty, heads, text, seeds = own_cells(table, row)
@@ -61,7 +82,7 @@ def aside(table: Table) -> list[str]:
 
 
 def to_latex(table: Table) -> str:
-    """For booktabs."""
+    """As LaTeX; needs the package booktabs."""
     lines = [
         r"\begin{table}",
         r"  \centering",
@@ -97,8 +118,30 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, r"\end{table}", ""])
 
 
+def _caption(table: Table) -> str:
+    unpruned = "" if table.unpruned is None else f" {unpruned_text(table)}"
+    signs = f" {legend(table)}" if table.rows else ""
+    return f"{label(table)}; {table.title}.{unpruned}{signs}"
+
+
+def _latex_cell(table: Table, cell: Cell | None) -> str:
+    if cell is None:
+        return "--"
+    text = _escaped(cell_text(table.metric, cell))
+    return f"\\textbf{{{text}}}" if cell.best else text + (r"$^\dagger$" if cell.worse else "")
+
+
+def _escaped(text: str) -> str:
+    signs = {
+        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+        "±": r"$\pm$", "†": r"$\dagger$", "–": "--", "<": "$<$", "λ": r"$\lambda$",
+    }  # fmt: skip
+    return "".join(signs.get(sign, sign) for sign in text)
+
+
 def to_frame(table: Table) -> pd.DataFrame:
-    """One row per number of heads and method, for programs: nothing rounded, nothing left out."""
+    """For programs: one row per number of heads and method, unrounded and complete."""
     rows = []
     if table.unpruned is not None:
         rows.append(_record(table, "unpruned", table.unpruned[0], table.unpruned[1]))
@@ -129,14 +172,8 @@ def _record(
     }
 
 
-def _caption(table: Table) -> str:
-    unpruned = "" if table.unpruned is None else f" {unpruned_text(table)}"
-    signs = f" {legend(table)}" if table.rows else ""
-    return f"{label(table)}; {table.title}.{unpruned}{signs}"
-
-
 def unpruned_text(table: Table) -> str:
-    """One sentence on the unpruned model."""
+    """One sentence about the unpruned model."""
     assert table.unpruned is not None
     heads, cell = table.unpruned
     many = "seed" if cell.seeds == 1 else "seeds"
@@ -144,40 +181,44 @@ def unpruned_text(table: Table) -> str:
 
 
 def own_cells(table: Table, row: OwnCount) -> list[str]:
-    """A row below `OWN_COLUMNS`, the metric and the number of seeds."""
+    """The cells of a row: `OWN_COLUMNS`, then the metric and the number of seeds."""
     penalty = "–" if row.penalty is None else f"{row.penalty:g}"
     text = cell_text(table.metric, row.cell)
     return [row.method, penalty, f"{row.heads:.1f}", text, str(row.cell.seeds)]
 
 
-def _markdown_row(texts: list[str]) -> list[str]:
-    return ["| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"]
+def cell_text(metric: str, cell: Cell) -> str:
+    """Mean ± deviation; accuracies and correlations in percent."""
+    text = f"{unit(metric) * cell.mean:.2f}"
+    return text if cell.deviation is None else f"{text} ± {unit(metric) * cell.deviation:.2f}"
 
 
-def _markdown_cell(table: Table, cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    text = cell_text(table.metric, cell)
-    return f"**{text}**" if cell.best else text + ("†" if cell.worse else "")
+def seeds_text(cells: Sequence[Cell]) -> str:
+    """The number of seeds in a row, or the smallest and the largest number."""
+    counts = sorted({cell.seeds for cell in cells})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
 
 
-def _plain_cell(table: Table, cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    return cell_text(table.metric, cell) + ("*" if cell.best else "†" if cell.worse else "")
+def legend(table: Table, best: str = "best of each row in bold") -> str:
+    """What the signs in a table mean; `best` says how it marks the best."""
+    tests = {
+        cell.against_best.test
+        for cells in table.rows.values()
+        for cell in cells.values()
+        if cell.against_best is not None
+    }
+    parts = ["Mean over seeds"]
+    if any(cell.deviation is not None for row in table.rows.values() for cell in row.values()):
+        parts[0] += " ± standard deviation"
+    parts.append(best)
+    if tests:
+        parts.append(
+            f"† worse than the best, p < {LEVEL:g} ({'; '.join(sorted(tests))}; over the seeds "
+            "whose predictions both have, corrected by Holm's method within the row)"
+        )
+    return "; ".join(parts) + "."
 
 
-def _latex_cell(table: Table, cell: Cell | None) -> str:
-    if cell is None:
-        return "--"
-    text = _escaped(cell_text(table.metric, cell))
-    return f"\\textbf{{{text}}}" if cell.best else text + (r"$^\dagger$" if cell.worse else "")
-
-
-def _escaped(text: str) -> str:
-    signs = {
-        "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "±": r"$\pm$", "†": r"$\dagger$", "–": "--", "<": "$<$", "λ": r"$\lambda$",
-    }  # fmt: skip
-    return "".join(signs.get(sign, sign) for sign in text)
+def label(table: Table) -> str:
+    """The metric of a table with its unit."""
+    return axis_label(table.metric)

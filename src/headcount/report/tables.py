@@ -1,15 +1,17 @@
-"""The papers' table: numbers of heads down, methods across, mean and spread over seeds."""
+"""The papers' table: numbers of heads down, methods across, mean and spread over seeds.
+
+Every method is tested against the best of its row. How a table is written is in `table_text.py`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from headcount.errors import HeadcountError
-from headcount.stats.numbers import in_percent
 from headcount.stats.significance import LEVEL, Significance, compare, holm
 from headcount.study.read import Comparison, StudyData
 from headcount.study.run_record import Run
@@ -21,13 +23,13 @@ class Cell:
     """What one method reached with one number of heads.
 
     Attributes:
-        mean: over seeds, in the metric's own unit.
-        deviation: the standard deviation over seeds; None for one seed.
-        seeds: how many.
+        mean: mean over seeds, in the metric's own unit.
+        deviation: standard deviation over seeds; None for one seed.
+        seeds: number of seeds.
         best: whether no method of the row is better.
-        against_best: a test against the best of the row; None for the best itself, and where the
-            predictions do not allow one.
-        corrected: its p-value, raised for the number of tests in the row.
+        against_best: test against the best of the row. None for the best itself, and if the
+            predictions do not allow a test.
+        corrected: p-value of that test, corrected for the number of tests in the row.
     """
 
     mean: float
@@ -39,18 +41,18 @@ class Cell:
 
     @property
     def worse(self) -> bool:
-        """Whether it is worse than the best by more than chance."""
+        """Whether it is significantly worse than the best."""
         return self.corrected is not None and self.corrected < LEVEL
 
 
 @dataclass(frozen=True)
 class OwnCount:
-    """What a method reached that found its own number of heads.
+    """What a method reached that finds its own number of heads.
 
     Attributes:
-        method: its name.
-        penalty: λ; None if unknown.
-        heads: mean number over seeds.
+        method: name of the method.
+        penalty: the price λ of a head; None if unknown.
+        heads: number of heads that it kept, averaged over seeds.
         cell: what it reached.
     """
 
@@ -65,13 +67,13 @@ class Table:
     """One table.
 
     Attributes:
-        title: model, task and evaluation set.
-        metric: its name.
-        methods: the columns.
-        rows: by number of heads, most first; a method without results has no cell.
-        unpruned: number of heads and score of the unpruned model.
-        own_count: methods that found their own number of heads.
-        notes: tests that could not be done.
+        title: names of the model, the task and the evaluation set.
+        metric: name of the metric.
+        methods: names of the columns.
+        rows: cells of each row by method, most heads first. A method without results has no cell.
+        unpruned: number of heads and score of the unpruned model; None if it was not run.
+        own_count: methods that find their own number of heads.
+        notes: sentences about tests that could not be done.
     """
 
     title: str
@@ -132,7 +134,7 @@ def _tested(
     cells: dict[str, Cell],
     notes: list[str],
 ) -> dict[str, Cell]:
-    """The cells with their tests against the best."""
+    """The cells of a row, with their tests against the best."""
     best = next(method for method, cell in cells.items() if cell.best)
     tests: dict[str, Significance] = {}
     for method, cell in cells.items():
@@ -163,7 +165,7 @@ def _test(
         values.append(dict(zip(map(int, of_method["seed"]), of_method["value"], strict=True)))
     common = sorted(runs[0].keys() & runs[1].keys())
     kept = [s for s in common if all(of[s].has_predictions(comparison.split) for of in runs)]
-    seeds = kept or common  # where none were kept, reading them says so
+    seeds = kept or common  # if none were kept, the error of reading them says so
     ahead = sum(values[1][seed] - values[0][seed] for seed in seeds)
     if ahead * (1 if comparison.greater_is_better else -1) > 0:
         raise HeadcountError(
@@ -174,43 +176,3 @@ def _test(
     positive = glue.labels[glue.positive] if glue and glue.labels else None
     signature = str(rows["signature"].iloc[0])
     return compare(comparison.metric, answers[0], answers[1], signature, positive)
-
-
-def cell_text(metric: str, cell: Cell) -> str:
-    """Mean ± deviation; accuracies and correlations in percent."""
-    unit = 100 if in_percent(metric) else 1
-    text = f"{unit * cell.mean:.2f}"
-    return text if cell.deviation is None else f"{text} ± {unit * cell.deviation:.2f}"
-
-
-def seeds_text(cells: Sequence[Cell]) -> str:
-    """How many seeds the cells of a row have: one number, or the fewest and the most."""
-    counts = sorted({cell.seeds for cell in cells})
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
-
-
-def legend(table: Table, best: str = "best of each row in bold") -> str:
-    """What the signs in a table mean, and how it shows the best."""
-    tests = {
-        cell.against_best.test
-        for cells in table.rows.values()
-        for cell in cells.values()
-        if cell.against_best is not None
-    }
-    parts = ["Mean over seeds"]
-    if any(cell.deviation is not None for row in table.rows.values() for cell in row.values()):
-        parts[0] += " ± standard deviation"
-    parts.append(best)
-    if tests:
-        parts.append(
-            f"† worse than the best, p < {LEVEL:g} ({'; '.join(sorted(tests))}; over the seeds "
-            "whose predictions both have, corrected by Holm's method within the row)"
-        )
-    return "; ".join(parts) + "."
-
-
-def label(table: Table) -> str:
-    """The metric with its unit."""
-    name = table.metric.replace("_", " ")
-    name = {"bleu": "BLEU", "chrf": "chrF"}.get(name, name)
-    return f"{name}, %" if in_percent(table.metric) else name

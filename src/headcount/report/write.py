@@ -1,4 +1,7 @@
-"""Write the tables, figures and page of a study beside its results."""
+"""Write the tables, figures and page of a study into its folder.
+
+The page also shows the analyses that were saved in the study's folder, see `analysis_sections`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from headcount.analysis.base import Analysis, find_analyses, shown
-from headcount.analysis.course import draw_dynamics
-from headcount.atomic import write_whole
+from headcount.analysis.settling import draw_dynamics
+from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.plots.style import save
 from headcount.report.curves import (
@@ -23,7 +26,7 @@ from headcount.report.curves import (
 from headcount.report.layers import ONE_KIND, draw_kinds, draw_layers
 from headcount.report.page.page import FILE as PAGE
 from headcount.report.page.page import write_page
-from headcount.report.page.section import Grid, Picture, Section
+from headcount.report.page.sections import Grid, Picture, Section
 from headcount.report.table_text import to_frame, to_latex, to_markdown
 from headcount.report.tables import Table, build_table
 from headcount.study.read import Comparison, StudyData, read_study
@@ -36,13 +39,13 @@ class Report:
     """What a report consists of.
 
     Attributes:
-        folder: where it is.
+        folder: where it is written.
         tables: one per model, task, metric and evaluation set.
-        written: all files.
-        notes: what is missing or broken, one sentence each.
-        left_out: figures that would show nothing, and why.
-        sections: of the page, beside its own.
-        texts: the tables as files, by name.
+        written: paths of all written files.
+        notes: sentences about what is missing or broken.
+        left_out: sentences about figures that would show nothing, and why.
+        sections: sections to add to the page's own.
+        texts: the tables as text, by file name.
     """
 
     folder: Path
@@ -60,38 +63,17 @@ def write_report(
     """Write the tables, figures and page of a study.
 
     Args:
-        folder: of the study.
-        methods: see `read_study`.
-        output: folder for `tables`, `figures` and `report.html`; None for `report` in the study's.
+        folder: folder of the study.
+        methods: names of the methods to show, see `read_study`; empty shows all.
+        output: folder for `tables`, `figures` and `report.html`; None takes `report` in the
+            study's folder.
     """
     study = read_study(folder, methods)
     report = Report(
         study.folder / FOLDER if output is None else Path(output), notes=list(study.problems)
     )
-    tables, figures = (report.folder / part for part in ("tables", "figures"))
     try:
-        for place in (tables, figures):
-            place.mkdir(parents=True, exist_ok=True)
-        comparisons = list(study.comparisons())
-        names = _names(comparisons)
-        for comparison in comparisons:
-            _write_tables(study, comparison, tables / names[id(comparison)], report)
-        seen = set()
-        for comparison in comparisons:
-            name = names[id(comparison)]
-            whole = (comparison.model, comparison.task)
-            _draw_split(study, comparison, figures, name, report)
-            if whole not in seen:  # the same for all evaluation sets of a task
-                seen.add(whole)
-                _draw_whole(study, comparison, figures, _prefix(comparison, comparisons), report)
-        analysed, unreadable = analysis_sections(study.folder)
-        report.sections += analysed
-        report.notes += unreadable
-        page = report.folder / PAGE
-        write_page(
-            page, study, comparisons, report.tables, report.texts, report.notes, report.sections
-        )
-        report.written.append(page)
+        _write(study, report)
     except OSError as error:
         raise HeadcountError(
             f"{report.folder} cannot be written: {error.strerror or error}; make room, or give "
@@ -100,70 +82,31 @@ def write_report(
     return report
 
 
-def _write_tables(study: StudyData, comparison: Comparison, stem: Path, report: Report) -> None:
-    table = build_table(study, comparison)
-    report.tables.append(table)
-    report.notes += table.notes
-    texts = {
-        "md": to_markdown(table),
-        "tex": to_latex(table),
-        "csv": to_frame(table).to_csv(index=False, lineterminator="\n"),
-    }
-    for ending, text in texts.items():
-        path = stem.with_name(f"{stem.name}.{ending}")
-        write_whole(path, _writer(text))
-        report.written.append(path)
-        report.texts[path.name] = text
-
-
-def _writer(text: str) -> Callable[[Path], object]:
-    return lambda path: path.write_text(text, encoding="utf-8")
-
-
-def _draw_split(
-    study: StudyData, comparison: Comparison, folder: Path, name: str, report: Report
-) -> None:
-    """The figures of an evaluation set."""
-    _put(draw_metric(comparison), folder / f"metric-{name}", report)
-    _put(draw_metric(comparison, few=True), folder / f"metric-few-heads-{name}", report)
-    _put(draw_gain_by_metric(study, comparison), folder / f"gain-by-metric-{name}", report)
-
-
-def _draw_whole(
-    study: StudyData, comparison: Comparison, folder: Path, prefix: str, report: Report
-) -> None:
-    """The figures that all evaluation sets share."""
-    _put(draw_penalty(comparison), folder / f"{prefix}heads-by-lambda", report)
-    _put(draw_gain_by_heads(study, comparison), folder / f"{prefix}gain-by-heads", report)
-    _put(draw_dynamics(study, comparison), folder / f"{prefix}training-dynamics", report)
-    pictures = []
-    for method in comparison.methods:
-        stem = folder / f"{prefix}layers-{_slug(method)}"
-        says = f"Heads that {method} keeps, layers down, numbers of heads across."
-        pictures += _put(draw_layers(study, comparison, method), stem, report, says)
-    drawn = {f"kinds-{_slug(m)}": draw_kinds(study, comparison, m) for m in comparison.methods}
-    if set(drawn.values()) == {ONE_KIND}:
-        drawn = {"kinds": ONE_KIND}  # told once
-    for name, figure in drawn.items():
-        says = f"Kept heads of each kind of attention against all kept heads: {name}."
-        pictures += _put(figure, folder / f"{prefix}{name}", report, says)
-    if pictures:
-        which = f": {comparison.model}, {comparison.task}" if prefix else ""
-        title = f"Where the kept heads are{which}"
-        report.sections.append(Section(title, "Mean over seeds.", pictures=pictures))
-
-
-def _put(figure: Figure | str, stem: Path, report: Report, says: str = "") -> list[Picture]:
-    """Save a figure, or note why there is none; returns it for the page."""
-    if isinstance(figure, str):
-        report.left_out.append(f"figure {stem.name} is left out: {figure}")
-        return []
-    report.written += save(figure, stem)
-    return [Picture.read(stem.with_name(f"{stem.name}.svg"), says)]
+def _write(study: StudyData, report: Report) -> None:
+    tables, figures = (report.folder / part for part in ("tables", "figures"))
+    for place in (tables, figures):
+        place.mkdir(parents=True, exist_ok=True)
+    comparisons = list(study.comparisons())
+    names = _names(comparisons)
+    for comparison in comparisons:
+        _write_tables(study, comparison, tables / names[id(comparison)], report)
+    seen = set()
+    for comparison in comparisons:
+        whole = (comparison.model, comparison.task)
+        _draw_split(study, comparison, figures, names[id(comparison)], report)
+        if whole not in seen:  # the same for all evaluation sets of a task
+            seen.add(whole)
+            _draw_whole(study, comparison, figures, _prefix(comparison, comparisons), report)
+    analysed, unreadable = analysis_sections(study.folder)
+    report.sections += analysed
+    report.notes += unreadable
+    page = report.folder / PAGE
+    write_page(page, study, comparisons, report.tables, report.texts, report.notes, report.sections)
+    report.written.append(page)
 
 
 def _names(comparisons: list[Comparison]) -> dict[int, str]:
-    """File names: the evaluation set, and before it what tells it from the others."""
+    """File names: the evaluation set, after model, task and metric if there are several."""
     names = {}
     for comparison in comparisons:
         same = [c for c in comparisons if (c.model, c.task) == (comparison.model, comparison.task)]
@@ -182,11 +125,73 @@ def _slug(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text)
 
 
+def _write_tables(study: StudyData, comparison: Comparison, stem: Path, report: Report) -> None:
+    table = build_table(study, comparison)
+    report.tables.append(table)
+    report.notes += table.notes
+    texts = {
+        "md": to_markdown(table),
+        "tex": to_latex(table),
+        "csv": to_frame(table).to_csv(index=False, lineterminator="\n"),
+    }
+    for ending, text in texts.items():
+        path = stem.with_name(f"{stem.name}.{ending}")
+        write_atomically(path, _writer(text))
+        report.written.append(path)
+        report.texts[path.name] = text
+
+
+def _writer(text: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(text, encoding="utf-8")
+
+
+def _draw_split(
+    study: StudyData, comparison: Comparison, folder: Path, name: str, report: Report
+) -> None:
+    """Draw the figures of one evaluation set."""
+    _put(draw_metric(comparison), folder / f"metric-{name}", report)
+    _put(draw_metric(comparison, few=True), folder / f"metric-few-heads-{name}", report)
+    _put(draw_gain_by_metric(study, comparison), folder / f"gain-by-metric-{name}", report)
+
+
+def _draw_whole(
+    study: StudyData, comparison: Comparison, folder: Path, prefix: str, report: Report
+) -> None:
+    """Draw the figures that all evaluation sets of a task share."""
+    _put(draw_penalty(comparison), folder / f"{prefix}heads-by-lambda", report)
+    _put(draw_gain_by_heads(study, comparison), folder / f"{prefix}gain-by-heads", report)
+    _put(draw_dynamics(study, comparison), folder / f"{prefix}training-dynamics", report)
+    pictures = []
+    for method in comparison.methods:
+        stem = folder / f"{prefix}layers-{_slug(method)}"
+        says = f"Heads that {method} keeps, layers down, numbers of heads across."
+        pictures += _put(draw_layers(study, comparison, method), stem, report, says)
+    drawn = {f"kinds-{_slug(m)}": draw_kinds(study, comparison, m) for m in comparison.methods}
+    if set(drawn.values()) == {ONE_KIND}:
+        drawn = {"kinds": ONE_KIND}  # said once, not per method
+    for name, figure in drawn.items():
+        says = f"Kept heads of each kind of attention against all kept heads: {name}."
+        pictures += _put(figure, folder / f"{prefix}{name}", report, says)
+    if pictures:
+        which = f": {comparison.model}, {comparison.task}" if prefix else ""
+        title = f"Where the kept heads are{which}"
+        report.sections.append(Section(title, "Mean over seeds.", pictures=pictures))
+
+
+def _put(figure: Figure | str, stem: Path, report: Report, says: str = "") -> list[Picture]:
+    """Save a figure and return it for the page, or note why there is none."""
+    if isinstance(figure, str):
+        report.left_out.append(f"figure {stem.name} is left out: {figure}")
+        return []
+    report.written += save(figure, stem)
+    return [Picture.read(stem.with_name(f"{stem.name}.svg"), says)]
+
+
 def analysis_sections(folder: Path) -> tuple[list[Section], list[str]]:
-    """A section for each analysis, and a sentence for each, or figure, that cannot be read.
+    """A section per saved analysis, and a sentence about each file that cannot be read.
 
     Args:
-        folder: of the study.
+        folder: folder of the study.
     """
     found, problems = find_analyses(folder)
     return [_section(place, analysis, problems) for place, analysis in found.items()], problems

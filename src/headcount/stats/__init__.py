@@ -1,1 +1,1 @@
-"""Is a difference more than chance? Tests and numbers; knows nothing of runs and studies."""
+"""Tests of whether a difference is more than chance, and how numbers are written."""

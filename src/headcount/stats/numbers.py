@@ -1,19 +1,19 @@
-"""How a metric is written for a person: in percent, or as it is."""
+"""How the value of a metric is shown to a reader: in percent, or as it is."""
 
 from __future__ import annotations
 
-# Metrics that are not shares of one, and so are not shown in percent.
+# Metrics that are not shares between 0 and 1, so they are not shown in percent.
 _COUNTS = ("tokens",)
 _PLAIN = ("bleu", "chrf", "perplexity", "loss", *_COUNTS)
 
 
 def in_percent(metric: str) -> bool:
-    """Whether a metric is shown in percent: accuracies and correlations are, as in papers."""
+    """Whether a metric is shown in percent; accuracies and correlations are, as in papers."""
     return not any(metric.lower().startswith(name) for name in _PLAIN)
 
 
 def shown(metric: str, value: float) -> str:
-    """A value of a metric for a person."""
+    """A value of a metric as text, with its unit."""
     if metric in _COUNTS:
         return f"{value:.0f}"
     return f"{100 * value:.1f} %" if in_percent(metric) else f"{value:.2f}"

@@ -1,4 +1,7 @@
-"""Metrics of many resamples of the same examples at once, for paired bootstrap tests."""
+"""Metrics of many resamples at once, for paired bootstrap tests.
+
+A resample draws examples with replacement; every function gives one score per resample.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import numpy as np
 from scipy.stats import rankdata
 
 Array = np.ndarray[Any, Any]
-# Predictions and references, one row per resample; a score for each row.
+# Takes predictions and references, one row per resample; gives a score per row.
 Score = Callable[[Array, Array], Array]
 
 
 def numbered(answers: Sequence[Sequence[Any]]) -> tuple[list[Array], list[str]]:
-    """Labels as numbers, the same number for the same label everywhere, and their names."""
+    """Labels as numbers, the same number for the same label in all rows, and their names."""
     names = sorted({str(answer) for row in answers for answer in row})
     numbers = {name: number for number, name in enumerate(names)}
     return [np.array([numbers[str(a)] for a in row]) for row in answers], names
@@ -27,7 +30,7 @@ def accuracy(predicted: Array, references: Array) -> Array:
 
 
 def f1(predicted: Array, references: Array, label: int) -> Array:
-    """F1 of one label; 0 if it is neither predicted nor right."""
+    """F1 of one label; 0 if the label is neither predicted nor right."""
     said, right = predicted == label, references == label
     both = (said & right).sum(axis=1)
     either = said.sum(axis=1) + right.sum(axis=1)
@@ -35,7 +38,7 @@ def f1(predicted: Array, references: Array, label: int) -> Array:
 
 
 def macro_f1(predicted: Array, references: Array, labels: int) -> Array:
-    """The mean of all labels' F1, over the labels that a resample has."""
+    """The mean F1 of the labels that occur in a resample."""
     parts = np.stack([f1(predicted, references, label) for label in range(labels)])
     there = np.stack([((predicted == n) | (references == n)).any(axis=1) for n in range(labels)])
     mean: Array = (parts * there).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
@@ -67,6 +70,6 @@ def spearman(predicted: Array, references: Array) -> Array:
 
 
 def mean(predicted: Array, references: Array) -> Array:
-    """Of losses, which need no reference; perplexity rises and falls with it."""
+    """Mean of losses, which need no references; perplexity grows with it."""
     average: Array = predicted.mean(axis=1)
     return average

@@ -1,7 +1,7 @@
-"""Is one method better than another, or is it chance? Paired tests from the predictions.
+"""Is one method better than another, or is it chance? Paired tests on their predictions.
 
-Several seeds answer the same examples, and mostly alike. Their answers are never counted as if
-they were answers to more examples, which would make chance look smaller than it is.
+Several seeds answer the same examples, mostly in the same way. Their answers never count as answers
+to more examples, which would make chance look smaller than it is.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from headcount.stats.resampling import Array, Score
 
 LEVEL = 0.05
 RESAMPLES = 1000
-_MOST_RESAMPLES = 30_000  # for many tests at once; more take minutes
-_SURELY_CHANCE = 20  # resamples as far off as what was found, after which no more are drawn
-_EXACT = 1000  # up to so many differing examples, the binomial is summed
-_AT_ONCE = 4_000_000  # numbers that a batch of resamples may hold
+_MOST_RESAMPLES = 30_000  # for many tests at once; more would take minutes
+_SURELY_CHANCE = 20  # stop drawing when this many resamples are as far off as the real difference
+_EXACT = 1000  # with more differing examples, chi-squared approximates the binomial
+_AT_ONCE = 4_000_000  # numbers in a batch of resamples, at most
 _LOSSES = ("perplexity", "loss")
 _OF_VALUES: dict[str, Score] = {
     "pearson": resampling.pearson,
@@ -41,11 +41,11 @@ _OF_VALUES: dict[str, Score] = {
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model said of each example of an evaluation set, and what was right.
+    """A model's answers to the examples of an evaluation set, and the right answers.
 
     Attributes:
-        predicted: one per example, in the order of the set.
-        references: likewise.
+        predicted: the model's answers, in the order of the set.
+        references: the right answers, in the same order.
     """
 
     predicted: tuple[Any, ...]
@@ -60,22 +60,16 @@ class Significance:
     """The outcome of a test.
 
     Attributes:
-        p_value: two-sided.
-        test: its name.
-        n: pairs of answers that it saw, over all seeds.
-        least: the smallest p-value that its resamples can tell; 0 for a test without any.
+        p_value: two-sided p-value.
+        test: name of the test.
+        n: number of pairs of answers, over all seeds.
+        least: the smallest p-value that the resamples can give; 0 for a test without resamples.
     """
 
     p_value: float
     test: str
     n: int
     least: float = 0.0
-
-
-def enough_resamples(tests: int, alpha: float) -> int:
-    """How many let one of so many tests be below alpha after Holm's correction, if any do."""
-    wanted = 2 * tests / alpha if alpha > 0 else math.inf
-    return math.ceil(max(RESAMPLES, min(wanted, _MOST_RESAMPLES)))
 
 
 def compare(
@@ -89,13 +83,13 @@ def compare(
     """Test whether two systems differ, from their answers to the same examples.
 
     Args:
-        metric: the one that they are compared by.
-        first: of one system, one per seed.
-        second: of the other, for the same seeds in the same order.
-        signature: of a BLEU; its tokenizer and case are used.
-        positive: the label that an F1 is of.
-        resamples: of a bootstrap, see `enough_resamples`; translations take no more than the usual
-            number, as each of theirs is slow.
+        metric: name of the metric to compare by.
+        first: answers of one system, one entry per seed.
+        second: answers of the other system, for the same seeds in the same order.
+        signature: sacrebleu's signature; BLEU takes tokenizer and case from it.
+        positive: the label that F1 is about.
+        resamples: resamples of a bootstrap, see `enough_resamples`. Translations use no more than
+            `RESAMPLES`, because theirs are slow.
     """
     _refuse_unpaired(first, second)
     if metric == "accuracy" and len(first) == 1:
@@ -105,111 +99,14 @@ def compare(
     return paired_bootstrap(metric, first, second, positive, resamples)
 
 
-def mcnemar(first: Array, second: Array) -> Significance:
-    """McNemar's test on which answers are right, for one seed.
-
-    Args:
-        first: whether the answer of one system to each example is right.
-        second: likewise, of the other system.
-    """
-    gained = int(np.sum(~first & second))
-    lost = int(np.sum(first & ~second))
-    differing = gained + lost
-    if differing == 0:
-        return Significance(1.0, "McNemar, exact", len(first))
-    if differing <= _EXACT:
-        p = float(binomtest(min(gained, lost), differing, 0.5).pvalue)
-        return Significance(p, "McNemar, exact", len(first))
-    statistic = max(abs(gained - lost) - 1, 0) ** 2 / differing
-    return Significance(float(chi2.sf(statistic, 1)), "McNemar, chi-squared", len(first))
-
-
-def paired_bootstrap(
-    metric: str,
-    first: Sequence[Predictions],
-    second: Sequence[Predictions],
-    positive: str | None = None,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Significance:
-    """Resample the examples, the same for both systems and all seeds.
-
-    An example is drawn with the answers of all seeds, and what is compared is the mean over seeds:
-    a seed that answers like another one adds nothing. It tells whether these models would differ on
-    other examples; how much seeds differ is what the deviation beside the mean tells.
-
-    Args:
-        metric: accuracy, F1, Matthews, a correlation, GLUE's mean of two, or a loss.
-        first: of one system, one per seed.
-        second: of the other, likewise.
-        positive: the label that an F1 is of.
-        resamples: how many at most; a difference that many of the first reach needs no more.
-        seed: of the draws.
-    """
-    score, sides, references = _prepared(metric, first, second, positive)
-    n = len(references)
-    generator = np.random.default_rng(seed)
-    whole = _difference(score, sides, references, np.arange(n)[None])[0]
-    batch = max(1, _AT_ONCE // n)
-    drawn = beyond = 0
-    while drawn < resamples and (drawn < RESAMPLES or beyond < _SURELY_CHANCE):
-        rows = generator.integers(0, n, (min(batch, resamples - drawn), n))
-        found = _difference(score, sides, references, rows)
-        # Around the difference that was found, chance moves as far as it would around none.
-        beyond += int(np.sum(np.abs(found - whole) >= abs(whole)))
-        drawn += len(rows)
-    p = (1 + beyond) / (1 + drawn)
-    return Significance(min(p, 1.0), "paired bootstrap", n * len(first), 1 / (1 + resamples))
-
-
-def paired_translation(
-    metric: str, first: Sequence[Predictions], second: Sequence[Predictions], signature: str
-) -> Significance:
-    """The paired bootstrap of sacrebleu, seed by seed; of several seeds twice the median p-value.
-
-    sacrebleu resamples sentences of one translation each. Twice the median holds however much the
-    seeds depend on one another: if there is no difference, at most a share α of all studies has
-    half of its p-values below α/2. A seed in which the other system is ahead counts as 1.
-    """
-    scorer = CHRF() if metric.startswith("chrf") else _bleu(metric, signature)
-    found = [_of_one_seed(scorer, a, b) for a, b in zip(first, second, strict=True)]
-    n = sum(len(part) for part in first)
-    least = 1 / (1 + min(map(_samples, first)))
-    if len(found) == 1:
-        return Significance(found[0][1], "paired bootstrap of sacrebleu", n, least)
-    ahead = sum(gain for gain, _ in found) > 0
-    p_values = [p if (gain > 0) == ahead else 1.0 for gain, p in found]
-    p = min(1.0, 2 * statistics.median(p_values))
-    test = "paired bootstrap of sacrebleu, twice the median over seeds"
-    return Significance(p, test, n, 2 * least)
-
-
-def _samples(side: Predictions) -> int:
-    # sacrebleu holds all resamples at once.
-    return max(200, min(RESAMPLES, 10_000_000 // len(side)))
-
-
-def _of_one_seed(
-    scorer: BLEU | CHRF, first: Predictions, second: Predictions
-) -> tuple[float, float]:
-    """By how much the second is ahead, and the p-value."""
-    systems = [[str(text) for text in side.predicted] for side in (first, second)]
-    if systems[0] == systems[1]:
-        return 0.0, 1.0
-    test = PairedTest(
-        [("first", systems[0]), ("second", systems[1])],
-        {"score": scorer},
-        [[str(text) for text in first.references]],
-        test_type="bs",
-        n_samples=_samples(first),
-    )
-    _, scores = test()
-    results: list[Any] = next(found for name, found in scores.items() if name != "System")
-    return results[1].score - results[0].score, float(results[1].p_value)
+def enough_resamples(tests: int, alpha: float) -> int:
+    """Resamples per test, so that Holm's correction of many tests can still pass alpha."""
+    wanted = 2 * tests / alpha if alpha > 0 else math.inf
+    return math.ceil(max(RESAMPLES, min(wanted, _MOST_RESAMPLES)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, raised by Holm's method, in their order."""
+    """The p-values of several tests after Holm's correction, in the same order."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     raised = [0.0] * len(p_values)
     highest = 0.0
@@ -217,13 +114,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(order) - place) * p_values[i]))
         raised[i] = highest
     return raised
-
-
-def _right(side: Predictions) -> Array:
-    pairs = zip(side.predicted, side.references, strict=True)
-    return np.array(
-        [str(predicted) == str(reference) for predicted, reference in pairs], dtype=bool
-    )
 
 
 def _refuse_unpaired(first: Sequence[Predictions], second: Sequence[Predictions]) -> None:
@@ -237,13 +127,77 @@ def _refuse_unpaired(first: Sequence[Predictions], second: Sequence[Predictions]
             )
 
 
+def mcnemar(first: Array, second: Array) -> Significance:
+    """McNemar's test on which answers are right, for one seed.
+
+    Args:
+        first: for each example, whether the answer of one system is right.
+        second: the same for the other system.
+    """
+    gained = int(np.sum(~first & second))
+    lost = int(np.sum(first & ~second))
+    differing = gained + lost
+    if differing == 0:
+        return Significance(1.0, "McNemar, exact", len(first))
+    if differing <= _EXACT:
+        p = float(binomtest(min(gained, lost), differing, 0.5).pvalue)
+        return Significance(p, "McNemar, exact", len(first))
+    statistic = max(abs(gained - lost) - 1, 0) ** 2 / differing
+    return Significance(float(chi2.sf(statistic, 1)), "McNemar, chi-squared", len(first))
+
+
+def _right(side: Predictions) -> Array:
+    pairs = zip(side.predicted, side.references, strict=True)
+    return np.array(
+        [str(predicted) == str(reference) for predicted, reference in pairs], dtype=bool
+    )
+
+
+def paired_bootstrap(
+    metric: str,
+    first: Sequence[Predictions],
+    second: Sequence[Predictions],
+    positive: str | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Significance:
+    """Resample the examples, the same for both systems and all seeds.
+
+    An example is drawn with the answers of all seeds, and the mean over seeds is compared. So a
+    seed that answers like another one adds nothing. The test shows whether these models would
+    differ on other examples. It does not show how much seeds differ; the deviation does.
+
+    Args:
+        metric: accuracy, F1, Matthews, a correlation, GLUE's mean of two, or a loss.
+        first: answers of one system, one entry per seed.
+        second: answers of the other system, for the same seeds in the same order.
+        positive: the label that F1 is about.
+        resamples: most resamples to draw. Fewer are drawn if chance clearly reaches the difference.
+        seed: seed of the draws.
+    """
+    score, sides, references = _prepared(metric, first, second, positive)
+    n = len(references)
+    generator = np.random.default_rng(seed)
+    whole = _difference(score, sides, references, np.arange(n)[None])[0]
+    batch = max(1, _AT_ONCE // n)
+    drawn = beyond = 0
+    while drawn < resamples and (drawn < RESAMPLES or beyond < _SURELY_CHANCE):
+        rows = generator.integers(0, n, (min(batch, resamples - drawn), n))
+        found = _difference(score, sides, references, rows)
+        # Chance moves the difference as far around the one found as it would around zero.
+        beyond += int(np.sum(np.abs(found - whole) >= abs(whole)))
+        drawn += len(rows)
+    p = (1 + beyond) / (1 + drawn)
+    return Significance(min(p, 1.0), "paired bootstrap", n * len(first), 1 / (1 + resamples))
+
+
 def _prepared(
     metric: str,
     first: Sequence[Predictions],
     second: Sequence[Predictions],
     positive: str | None,
 ) -> tuple[Score, list[list[Array]], Array]:
-    """The score, the answers of both systems by seed, and the references, all as numbers."""
+    """The score, the answers of both systems per seed, and the references, all as numbers."""
     references = first[0].references
     answers = [[part.predicted for part in side] for side in (first, second)]
     if any(part.references != references for part in first):
@@ -251,7 +205,7 @@ def _prepared(
     values = all(isinstance(a, float | int) for side in answers for row in side for a in row)
     if values and metric in _OF_VALUES:
         sides = [[np.array(row, dtype=float) for row in side] for side in answers]
-        if metric in _LOSSES:  # the references say nothing that a loss has not
+        if metric in _LOSSES:  # losses need no references
             return _OF_VALUES[metric], sides, np.zeros(len(references))
         return _OF_VALUES[metric], sides, np.array(references, dtype=float)
     flat, names = resampling.numbered([*answers[0], *answers[1], references])
@@ -281,9 +235,55 @@ def _difference(score: Score, sides: list[list[Array]], references: Array, rows:
     return difference
 
 
+def paired_translation(
+    metric: str, first: Sequence[Predictions], second: Sequence[Predictions], signature: str
+) -> Significance:
+    """The paired bootstrap of sacrebleu, per seed; with several seeds twice the median p-value.
+
+    sacrebleu compares one translation per system. Twice the median is valid however much the seeds
+    depend on each other: without a difference, at most a share α of all studies has half of its
+    p-values below α/2. A seed in which the other system is ahead counts as 1.
+    """
+    scorer = CHRF() if metric.startswith("chrf") else _bleu(metric, signature)
+    found = [_of_one_seed(scorer, a, b) for a, b in zip(first, second, strict=True)]
+    n = sum(len(part) for part in first)
+    least = 1 / (1 + min(map(_samples, first)))
+    if len(found) == 1:
+        return Significance(found[0][1], "paired bootstrap of sacrebleu", n, least)
+    ahead = sum(gain for gain, _ in found) > 0
+    p_values = [p if (gain > 0) == ahead else 1.0 for gain, p in found]
+    p = min(1.0, 2 * statistics.median(p_values))
+    test = "paired bootstrap of sacrebleu, twice the median over seeds"
+    return Significance(p, test, n, 2 * least)
+
+
 def _bleu(metric: str, signature: str) -> BLEU:
     lowercase = "case:lc" in signature
     if metric == "bleu_tokenised":
         return BLEU(tokenize="none", lowercase=lowercase, force=True)
     tokenizer = re.search(r"tok:([\w-]+)", signature)
     return BLEU(tokenize=tokenizer[1] if tokenizer else None, lowercase=lowercase, force=True)
+
+
+def _of_one_seed(
+    scorer: BLEU | CHRF, first: Predictions, second: Predictions
+) -> tuple[float, float]:
+    """How far the second system is ahead, and the p-value."""
+    systems = [[str(text) for text in side.predicted] for side in (first, second)]
+    if systems[0] == systems[1]:
+        return 0.0, 1.0
+    test = PairedTest(
+        [("first", systems[0]), ("second", systems[1])],
+        {"score": scorer},
+        [[str(text) for text in first.references]],
+        test_type="bs",
+        n_samples=_samples(first),
+    )
+    _, scores = test()
+    results: list[Any] = next(found for name, found in scores.items() if name != "System")
+    return results[1].score - results[0].score, float(results[1].p_value)
+
+
+def _samples(side: Predictions) -> int:
+    # sacrebleu holds all resamples in memory.
+    return max(200, min(RESAMPLES, 10_000_000 // len(side)))

@@ -1,4 +1,8 @@
-"""What every task is: data for training and evaluation, a model for it, and a score."""
+"""What every task offers: data for training and evaluation, a model for it, and a score.
+
+A task is made from `DataSettings`. What only some tasks know comes as options, which `read_options`
+checks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from headcount.errors import HeadcountError
 if TYPE_CHECKING:
     from datasets import Dataset
 
-# A tokenizer or an image processor: what is saved beside the model.
+# A tokenizer or an image processor; it is saved with the model.
 Processor = Any
 Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
 Prediction = int | float | str
@@ -28,21 +32,24 @@ class DataSettings:
 
     Attributes:
         data: a folder, a file, or the name of a data set on the hub.
-        train: the training file inside `data`, or a path of its own; found by name if None.
-        evaluate: files for evaluation, likewise; the first is the one to tune on.
-        text: columns with the text, one or two; found by name if empty.
-        label: the column with the label; found by name if None.
-        labels: names of the labels in the order of their numbers; found in the training data
-            if empty.
-        source: for translation, the language (the file's ending, or the column) to translate from.
-        target: likewise, the language to translate into.
-        max_length: longer inputs are cut, in tokens.
-        limit_train: use so many training examples, drawn with the seed; None for all.
-        limit_eval: use so many examples of every evaluation set, drawn with the seed.
-        seed: of these draws. Runs that are compared share it, whatever their own seeds are.
-        weights_seed: of the first weights of a model that is made from scratch.
-        cache: where prepared data is kept from run to run.
-        options: what only some tasks know: see each task.
+        train: the training file, inside `data` or as a path; None finds it by its usual names.
+        evaluate: files for evaluation, inside `data` or as paths. Use the first one to tune on.
+            Empty finds one by its usual names.
+        text: the columns with the text, one or two; empty finds them by their usual names.
+        label: the column with the label; None finds it by its usual names.
+        labels: names of the labels in the order of their numbers; empty takes those of the
+            training data.
+        source: for translation, the language to translate from: a file's ending or a column.
+        target: for translation, the language to translate into: a file's ending or a column.
+        max_length: the longest input in tokens; longer ones are cut.
+        limit_train: how many training examples to use, drawn with `seed`; None for all.
+        limit_eval: how many examples of every evaluation set to use, drawn with `seed`; None
+            for all.
+        seed: draws the examples when they are limited. Give runs that you compare the same one,
+            whatever their own seeds are.
+        weights_seed: draws the first weights of a model that is made from scratch.
+        cache: the folder that keeps prepared data for later runs; None for the usual one.
+        options: what only this task knows; see the class of its options.
     """
 
     data: str
@@ -65,17 +72,20 @@ class DataSettings:
 class Task(ABC):
     """A kind of data with its model class and its metric.
 
-    A task is made from `DataSettings` and checks at once that the data can be read; nothing is
-    tokenised before it is asked for.
+    A new task checks right away that the data can be read. It tokenises nothing before it is
+    asked to.
+
+    Args:
+        settings: which data, and how much of it.
 
     Attributes:
-        name: as on the command line.
-        metric: the metric that decides.
-        greater_is_better: False for perplexity.
-        generates: whether predictions are generated text; the trainer is then a sequence-to-
-            sequence one.
+        name: the name on the command line.
+        metric: the name of the metric that decides.
+        greater_is_better: whether a higher value of that metric is better; not so for perplexity.
+        generates: whether predictions are generated text, which needs a sequence-to-sequence
+            trainer.
         auto_class: the class of transformers that loads its models.
-        training: what this task changes in the training arguments, for example label smoothing.
+        training: training arguments that this task changes, for example label smoothing.
     """
 
     name: str
@@ -90,11 +100,11 @@ class Task(ABC):
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many examples of each part were left out, because they are broken or undecided."""
+        """How many examples of each part were left out because they are broken or undecided."""
         return {}
 
     def model_folder(self, model: str) -> str:
-        """The model as a folder or hub name; a task that can make new ones writes it there."""
+        """The model as a folder or hub name; a task that makes new models writes one first."""
         return model
 
     @abstractmethod
@@ -103,40 +113,40 @@ class Task(ABC):
 
     @abstractmethod
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
-        """The model, with a fresh output layer where its own does not fit the task's labels."""
+        """The model, with a fresh output layer if its own does not fit the task's labels."""
 
     def is_trained(self, model: PreTrainedModel) -> bool:
-        """Whether a loaded model answers this task already, before any training."""
+        """Whether a loaded model can already do this task, before any training."""
         return True
 
     @abstractmethod
     def train_data(self, processor: Processor) -> Dataset:
-        """Prepared training examples with a column `length`, drawn and limited."""
+        """Prepared training examples within the limit, with a column `length`."""
 
     @abstractmethod
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
-        """Prepared examples of every evaluation set, longest first; the first is to tune on."""
+        """Prepared examples of every evaluation set, longest first; tune on the first set."""
 
     @abstractmethod
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
-        """Makes a batch, padded to its own longest example."""
+        """A function that makes a batch, padded to its longest example."""
 
     @abstractmethod
     def predictions(
         self, output: EvalPrediction, processor: Processor, split: str
     ) -> Sequence[Prediction]:
-        """What the model says of each example of an evaluation set, in its order."""
+        """The model's answer to each example of an evaluation set, in its order."""
 
     @abstractmethod
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
-        """All metrics of an evaluation set, by name; the deciding one is among them."""
+        """All metrics of an evaluation set by name, including the one that decides."""
 
     def gold(self, output: EvalPrediction, split: str) -> Sequence[Prediction] | None:
-        """What a prediction of each example should be, where such a thing exists."""
+        """The right answer to each example; None for a task that has none."""
         return None
 
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
-        """Make of a batch's logits what `scores` needs, before they are gathered."""
+        """Reduce a batch's logits to what `scores` needs, before they are gathered."""
         reduced: Tensor = logits[0] if isinstance(logits, tuple) else logits
         return reduced
 
@@ -146,20 +156,21 @@ class Task(ABC):
 
 
 _Options = TypeVar("_Options")
+_EXPECTED = {int: "a whole number", float: "a number", bool: "true or false"}
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
 def read_options(start: _Options, given: Mapping[str, Any], task: str) -> _Options:
-    """Change the options of a data class, which may come as text from a command line.
+    """A copy of a data class of options with some values changed.
 
     Args:
-        start: the options that hold where none is given. A field that is None there takes what is
-            given, a tuple takes text with commas, and any other a value of its own type.
-        given: values by name.
-        task: for the error.
+        start: the defaults. A field that is None takes any value, a tuple takes text with commas,
+            and every other field takes a value of its own type.
+        given: the new values by name; a command line gives them as text.
+        task: the name of the task, for the error.
 
     Raises:
-        HeadcountError: an option is not known, or its value does not fit.
+        HeadcountError: there is no such option, or its value has the wrong type.
     """
     known = [field.name for field in fields(start)]  # type: ignore[arg-type]
     for name in given:
@@ -194,6 +205,3 @@ def _convert(name: str, value: Any, default: Any) -> Any:
     raise HeadcountError(
         f"option {name} is {value!r}, expected {_EXPECTED[type(default)]} such as {default}"
     )
-
-
-_EXPECTED = {int: "a whole number", float: "a number", bool: "true or false"}

@@ -1,4 +1,4 @@
-"""Classify texts, or pairs of texts: the tasks of GLUE, and tables of your own."""
+"""Classify texts, or pairs of texts: the tasks of GLUE, and your own tables."""
 
 from __future__ import annotations
 
@@ -39,27 +39,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What classification knows besides `DataSettings`.
+    """The options of classification.
 
     Attributes:
-        config: which configuration of a data set on the hub.
+        config: the configuration of a data set on the hub; None for its only one.
     """
 
     config: str | None = None
 
 
 class TextClassification(Task):
-    """Texts with labels, or with values where `labels` is empty.
+    """Texts with labels, or with values if `labels` is empty.
 
-    A model's labels may have another order than the data's: load the model first, then ask for
-    data; its labels are in the model's order.
+    A model may have its labels in another order than the data. Load the model first and then ask
+    for data, which has the labels in the model's order.
 
-    Attributes:
+    Args:
+        settings: which data, and how much of it.
+        train: the training examples.
+        evaluation: the evaluation sets by name; tune on the first.
         labels: names of the labels, in the order of the data; empty for a regression.
         metrics: names of all metrics; the last one decides.
-        positive: the number of the label that F1 is of.
-        train: the training examples.
-        evaluation: the evaluation sets by name, the first is to tune on.
+        positive: the number of the label whose F1 is reported.
     """
 
     auto_class = "AutoModelForSequenceClassification"
@@ -80,7 +81,7 @@ class TextClassification(Task):
         self._order = list(range(len(labels) or 1))
         self._asked_for_data = False
         for examples in (train, *evaluation.values()):
-            self._numbers(examples)  # an unknown label is told before anything is loaded
+            self._numbers(examples)  # refuse an unknown label before anything is loaded
             if len(examples.texts) != len(train.texts):
                 raise HeadcountError(
                     f"{examples.source} has {len(examples.texts)} text columns, but {train.source} "
@@ -89,7 +90,7 @@ class TextClassification(Task):
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many rows of every part were left out: undecided labels, broken lines."""
+        """How many rows of every part were left out because they are broken or undecided."""
         parts = {"train": self.train, **self.evaluation}
         return {name: examples.dropped for name, examples in parts.items()}
 
@@ -98,7 +99,7 @@ class TextClassification(Task):
         return load_tokenizer(model)
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
-        """The model with its own classifier, if it is for these labels, or with a fresh one."""
+        """The model with its own classifier if that has these labels, or with a fresh one."""
         loaded, order = load_classifier(model, processor, self.labels, self.settings.max_length)
         if self._asked_for_data and order != self._order:
             raise HeadcountError(
@@ -113,7 +114,7 @@ class TextClassification(Task):
         return is_fine_tuned(model)
 
     def train_data(self, processor: Processor) -> Dataset:
-        """Tokenised training examples, drawn and limited."""
+        """Tokenised training examples within the limit."""
         return self._prepared(self.train, self.settings.limit_train, processor)
 
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
@@ -124,7 +125,7 @@ class TextClassification(Task):
         }
 
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
-        """Pads a batch to its own longest example."""
+        """A function that pads a batch to its longest example."""
         collator: Collator = DataCollatorWithPadding(processor)
         return collator
 
@@ -168,7 +169,7 @@ class TextClassification(Task):
 
         def tokenise(batch: Batch) -> Batch:
             texts = [list(batch[name]) for name in names]
-            # Padding and its mask are made for each batch by the collator.
+            # The collator pads each batch and makes the mask.
             made = processor(
                 *texts, truncation=True, max_length=length, return_attention_mask=False
             )
@@ -184,7 +185,12 @@ class TextClassification(Task):
 
 
 class GlueTask(TextClassification):
-    """A task of GLUE, by its name on the hub."""
+    """A task of GLUE.
+
+    Args:
+        name: its name on the hub, such as `mnli`.
+        settings: which data, and how much of it.
+    """
 
     def __init__(self, name: str, settings: DataSettings) -> None:
         row = GLUE[name]
@@ -196,10 +202,11 @@ class GlueTask(TextClassification):
 class Classification(TextClassification):
     """Any table with a text, or a pair of texts, and a label.
 
-    Labels are those that occur in the training data, sorted, integers by value; or as set.
+    If the settings name no labels, they are those of the training data, sorted; integers are
+    sorted by value.
 
-    Options:
-        config: the configuration of a data set on the hub.
+    Args:
+        settings: which data, and how much of it; for `options` see `TableOptions`.
     """
 
     name = "classification"
@@ -228,5 +235,5 @@ class Classification(TextClassification):
         super().__init__(settings, train, evaluation, labels, metrics)
 
     def signature(self, split: str) -> str:
-        """The data by the name of its folder or file."""
+        """The name of the data's folder or file, and the evaluation set."""
         return f"data:{Path(self.settings.data).name}-{split}"

@@ -1,4 +1,4 @@
-"""Labelled texts, taken out of tables: which columns, which labels, which rows."""
+"""Labelled texts from tables: find the columns, the labels and the rows to use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from headcount.errors import HeadcountError
 from headcount.tasks.files import Table
 
-# Names that data sets use, pairs before single texts: a table with both means the pair.
+# Column names that data sets use. Pairs come before single texts: a table may have both.
 TEXTS: tuple[tuple[str, ...], ...] = (
     ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"),
     ("#1 string", "#2 string"), ("text1", "text2"), ("text_a", "text_b"), ("question", "sentence"),
@@ -24,7 +24,7 @@ LABELS = (
 )  # fmt: skip
 
 UNDECIDED = "-"  # SNLI and MNLI: the annotators did not agree
-# Elsewhere it may be a label like any other, such as the opposite of "+".
+# In other data "-" may be an ordinary label, such as the opposite of "+".
 _INFERENCE = {"entailment", "neutral", "contradiction", "not_entailment", "", UNDECIDED}
 
 
@@ -35,8 +35,8 @@ class Examples:
     Attributes:
         source: where they come from, for messages.
         texts: one column of text, or two.
-        labels: of every row, as written: a name, or a value in a regression.
-        dropped: how many rows had no label because annotators did not agree, or were broken.
+        labels: the label of every row, as written: a name, or a value in a regression.
+        dropped: how many rows were left out because they are undecided or broken.
     """
 
     source: str
@@ -56,12 +56,12 @@ class Examples:
 def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -> Examples:
     """Take texts and labels out of a table.
 
-    Where the labels are those of inference, rows with "-" are dropped and counted.
+    If the labels are those of inference, rows with the label "-" are dropped and counted.
 
     Args:
         table: the table.
-        text: the columns with the text, one or two; found by usual names if empty.
-        label: the column with the label; likewise.
+        text: the columns with the text, one or two; empty finds them by their usual names.
+        label: the column with the label; None finds it by its usual names.
 
     Raises:
         HeadcountError: there are no such columns, or a row has no text or no label.
@@ -90,7 +90,7 @@ def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -
 
 
 def find_text(table: Table) -> tuple[str, ...]:
-    """The columns with the text, by the names that data sets use."""
+    """The columns with the text, found by the names that data sets use."""
     there = {name.lower(): name for name in table.columns}
     for names in TEXTS:
         if all(name in there for name in names):
@@ -102,7 +102,7 @@ def find_text(table: Table) -> tuple[str, ...]:
 
 
 def find_label(table: Table) -> str:
-    """The column with the label, likewise."""
+    """The column with the label, found by the names that data sets use."""
     there = {name.lower(): name for name in table.columns}
     for name in LABELS:
         if name in there:
@@ -128,15 +128,15 @@ def _label(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # a table that lacks a label somewhere has floats for integers
+        return str(int(value))  # a column with a missing label stores integers as floats
     return str(value).strip()
 
 
 def label_names(examples: Examples) -> tuple[str, ...]:
-    """The labels that occur, sorted; integers by their value.
+    """The labels that occur, sorted; integers are sorted by value.
 
     Raises:
-        HeadcountError: there is only one, or so many that they cannot be labels.
+        HeadcountError: there is only one label, or there are too many to be labels.
     """
     found = sorted(set(examples.labels))
     if len(found) == 1:
@@ -159,10 +159,10 @@ def _is_integer(text: str) -> bool:
 
 
 def number_labels(examples: Examples, names: Sequence[str]) -> list[int]:
-    """The number of every row's label in `names`.
+    """The number of every row's label: its position in `names`.
 
-    Data that numbers its labels itself, from 0, may be given names: the numbers are positions,
-    unless names are numbers too.
+    Data may have the numbers already, from 0, instead of the names. They are used as positions
+    unless the names are numbers too.
 
     Raises:
         HeadcountError: a label is not among the names.

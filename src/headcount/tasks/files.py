@@ -1,7 +1,8 @@
-"""Read a table from a file: CSV, TSV, JSON lines or Parquet, plain or gzipped.
+"""Read a table or the lines of a text from a file, plain or gzipped.
 
-Nothing is guessed about values: the words "null" and "NA" stay words, and a row with a field too
-few is an error that names its line. Readers of data frames do neither.
+A table is CSV, TSV, JSON lines or Parquet. Nothing is guessed about values, unlike in readers of
+data frames. The words "null" and "NA" stay words. A row with a missing field is an error that names
+its line.
 """
 
 from __future__ import annotations
@@ -21,43 +22,7 @@ from headcount.errors import HeadcountError
 
 Row = list[Any]
 Columns = dict[str, list[Any]]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns of equal length.
-
-    Attributes:
-        source: where they come from, for messages.
-        columns: values by column name.
-        broken: how many rows were left out because they had too few or too many fields.
-    """
-
-    source: str
-    columns: Columns
-    broken: int = 0
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), []))
-
-    def column(self, name: str) -> list[Any]:
-        """The values of one column."""
-        if name not in self.columns:
-            raise HeadcountError(
-                f"{self.source} has no column {name!r}, it has {', '.join(self.columns)}; "
-                "name one of these"
-            )
-        return self.columns[name]
-
-    def joined(self, other: Table) -> Table:
-        """This table with the rows of another one below: the next shard of the same data."""
-        if set(other.columns) != set(self.columns):
-            raise HeadcountError(
-                f"{other.source} has the columns {', '.join(other.columns)}, but {self.source} has "
-                f"{', '.join(self.columns)}; the parts of one table must have the same columns"
-            )
-        columns = {name: values + other.columns[name] for name, values in self.columns.items()}
-        return Table(self.source, columns, self.broken + other.broken)
+_GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
 def read_table(
@@ -70,12 +35,12 @@ def read_table(
     """Read a table from a file.
 
     Args:
-        path: the file; its ending says the format, `.gz` may follow.
-        kind: the ending to read it as, where its own does not say so: `.tsv` for MRPC's `.txt`.
-        names: names of the columns of a CSV or TSV file that may lack a header; a first line with
-            one of these names is a header nevertheless.
-        skip_broken: leave out rows with too few or too many fields, and count them, instead of
-            raising an error.
+        path: the file; its ending gives the format, and `.gz` may follow.
+        kind: the ending to read it as, if its own is misleading: `.tsv` for MRPC's `.txt`.
+        names: names of the columns, for a CSV or TSV file without a header. A first line that has
+            one of these names is still read as a header.
+        skip_broken: leave out and count rows with too few or too many fields, instead of raising
+            an error.
 
     Raises:
         HeadcountError: the file is missing, empty or damaged; the message names the line.
@@ -98,8 +63,45 @@ def read_table(
     return table
 
 
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length.
+
+    Attributes:
+        source: where they come from, for messages.
+        columns: the values by column name.
+        broken: how many rows were left out because they had too few or too many fields.
+    """
+
+    source: str
+    columns: Columns
+    broken: int = 0
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def column(self, name: str) -> list[Any]:
+        """The values of one column."""
+        if name not in self.columns:
+            raise HeadcountError(
+                f"{self.source} has no column {name!r}, it has {', '.join(self.columns)}; "
+                "name one of these"
+            )
+        return self.columns[name]
+
+    def joined(self, other: Table) -> Table:
+        """This table and below it the rows of another one, the next shard of the same data."""
+        if set(other.columns) != set(self.columns):
+            raise HeadcountError(
+                f"{other.source} has the columns {', '.join(other.columns)}, but {self.source} has "
+                f"{', '.join(self.columns)}; the parts of one table must have the same columns"
+            )
+        columns = {name: values + other.columns[name] for name, values in self.columns.items()}
+        return Table(self.source, columns, self.broken + other.broken)
+
+
 def file_ending(path: Path) -> str:
-    """The ending that says the format, without `.gz`."""
+    """The ending that gives the format, without `.gz`."""
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix
 
 
@@ -117,26 +119,8 @@ def _read_bytes(path: Path) -> bytes:
         raise HeadcountError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _text(path: Path, data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise HeadcountError(
-            f"{path} is not UTF-8: line {line} has the byte 0x{data[error.start]:02x} where no "
-            "character can have it; convert the file to UTF-8"
-        ) from error
-
-
-def _read_tsv(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
-    """Lines and tabs, no quoting, as GLUE has it: a text may contain any other character."""
-    text = _text(path, data).rstrip("\r\n")
-    rows = [line.removesuffix("\r").split("\t") for line in text.split("\n")]
-    return _rectangle(path, rows, range(1, len(rows) + 1), names, skip_broken)
-
-
 def _read_csv(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # documents are longer than 131,072 letters
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # the default of 131,072 is too short
     reader = csv.reader(io.StringIO(_text(path, data), newline=""), strict=True)
     rows, lines, next_line = [], [], 1
     try:
@@ -151,6 +135,13 @@ def _read_csv(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) 
             "its quotes"
         ) from error
     return _rectangle(path, rows, lines, names, skip_broken)
+
+
+def _read_tsv(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
+    """Lines and tabs without quoting, as in GLUE: a text may contain any other character."""
+    text = _text(path, data).rstrip("\r\n")
+    rows = [line.removesuffix("\r").split("\t") for line in text.split("\n")]
+    return _rectangle(path, rows, range(1, len(rows) + 1), names, skip_broken)
 
 
 def _rectangle(
@@ -173,6 +164,17 @@ def _rectangle(
         )
     values = [list(column) for column in zip(*whole, strict=True)] or [[] for _ in header]
     return Table(str(path), dict(zip(header, values, strict=True)), len(rows) - len(whole))
+
+
+def _text(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise HeadcountError(
+            f"{path} is not UTF-8: line {line} has the byte 0x{data[error.start]:02x} where no "
+            "character can have it; convert the file to UTF-8"
+        ) from error
 
 
 def _read_jsonl(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
@@ -228,9 +230,9 @@ def _read_parquet(path: Path, data: bytes, names: Sequence[str], skip_broken: bo
 
 
 def table_of(dataset: Any, source: str) -> Table:
-    """A table of a `datasets.Dataset`, with the names of its class labels for their numbers.
+    """The table of a `datasets.Dataset`, with the names of class labels instead of numbers.
 
-    The hub's number for "no label", -1, becomes "-", which the files of SNLI and MNLI have.
+    The hub's number for "no label" is -1. It becomes "-", as in the files of SNLI and MNLI.
     """
     from datasets import ClassLabel
 
@@ -250,3 +252,55 @@ READERS: dict[str, Callable[[Path, bytes, Sequence[str], bool], Table]] = {
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,
 }
+
+
+def find_text(folder: Path, name: str) -> Path | None:
+    """The file of this name, or of this name with `.gz`; `name` may also be a whole path."""
+    for path in (folder / name, folder / f"{name}.gz"):
+        if path.is_file():
+            return path
+    return None
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file, without their ends.
+
+    Only a newline ends a line. Other separators of Unicode occur inside sentences; splitting there
+    would shift a file against the one that it is aligned with.
+
+    Raises:
+        HeadcountError: the file cannot be read (see `read_text`), or has no lines.
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise HeadcountError(f"{path} is empty, expected a sentence a line; fetch it again")
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, which may be compressed with gzip under any name.
+
+    Raises:
+        HeadcountError: the file cannot be read, is damaged, or is not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+        elif path.suffix == ".gz":
+            raise gzip.BadGzipFile("it does not begin as such a file does")
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise HeadcountError(
+            f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}; "
+            "convert it, for example with iconv"
+        ) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise HeadcountError(
+            f"{path} is not a whole gzip file: {error}; fetch or compress it again"
+        ) from error
+    except OSError as error:
+        raise HeadcountError(f"cannot read {path}: {error.strerror or error}") from error

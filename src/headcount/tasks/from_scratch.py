@@ -1,8 +1,8 @@
-"""An encoder-decoder that knows nothing yet: the architecture of the DSP paper's translation.
+"""A new, untrained encoder-decoder: the architecture of the DSP paper for translation.
 
-fairseq's `transformer_iwslt_de_en` as a Marian model: layer norm after each block, sinusoidal
-positions, 6 + 6 layers with 4 heads in each of 18 blocks. There, the encoder has embeddings of its
-own; here encoder and decoder share theirs, since the vocabulary is one and the same.
+It is fairseq's `transformer_iwslt_de_en` as a Marian model: layer norm after each block, sinusoidal
+positions, 6 + 6 layers with 4 heads in each of 18 blocks. One thing differs. In fairseq, the
+encoder has its own embeddings; here encoder and decoder share them, as they share the vocabulary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headcount.errors import HeadcountError
 from headcount.loading.folder import new_folder
 
 PREFIX = "scratch:"
-RECIPE = 1  # to be raised when the same settings give another model: folders are kept by it
+RECIPE = 1  # part of the name of a kept folder; raise it when the same settings give another model
 _PAD, _BOS, _EOS, _UNK = "<pad>", "<s>", "</s>", "<unk>"
 
 
@@ -30,13 +30,14 @@ class ScratchSettings:
     """The size of a new encoder-decoder.
 
     Attributes:
-        vocabulary: how many subwords, at most; joint for both languages.
-        layers: in the encoder, and again in the decoder.
-        heads: in every attention block; there are three blocks for a layer of each side.
-        width: of the hidden states.
-        feed_forward: width between the two halves of a feed-forward block.
-        dropout: after every block and on the embeddings.
-        positions: the longest sentence, in subwords.
+        vocabulary: the largest number of subwords, for both languages together.
+        layers: the number of layers in the encoder, and also in the decoder.
+        heads: the number of heads in every attention block. An encoder layer has one block, a
+            decoder layer has two.
+        width: the size of the hidden states.
+        feed_forward: the inner width of a feed-forward block.
+        dropout: the dropout after every block and on the embeddings.
+        positions: the longest sentence in subwords.
     """
 
     vocabulary: int = 10_000
@@ -48,13 +49,13 @@ class ScratchSettings:
     positions: int = 512
 
 
-# The paper's, and one with as many heads that two cores can train.
+# The paper's size, and one with the same number of heads that two cores can train.
 SIZES = {
     "marian": ScratchSettings(),
     "marian-small": ScratchSettings(width=256, feed_forward=512, dropout=0.1),
 }
 
-# The paper's recipe, as training arguments; `Translation` hands it on for models made here.
+# The paper's recipe as training arguments. `Translation` uses it for models made here.
 TRAINING: dict[str, Any] = {
     "learning_rate": 5e-4,
     "label_smoothing_factor": 0.1,
@@ -81,14 +82,14 @@ def new_encoder_decoder(
 ) -> Path:
     """Write a folder with an untrained encoder-decoder and a vocabulary made from the lines.
 
-    The folder is like any other that `save_pretrained` writes: `AutoTokenizer` and
-    `AutoModelForSeq2SeqLM` load it. The same lines, settings and seed give the same folder.
+    `AutoTokenizer` and `AutoModelForSeq2SeqLM` load the folder, as any that `save_pretrained`
+    writes. The same lines, settings and seed give the same folder.
 
     Args:
         lines: training sentences of both languages.
-        path: the folder; it must not exist yet, and appears only when it is complete.
-        settings: sizes; the paper's by default.
-        seed: of the first weights.
+        path: the new folder, which must not exist yet; it appears when it is complete.
+        settings: the size of the model; None for the paper's.
+        seed: draws the first weights; change it for other ones.
     """
     settings = settings or ScratchSettings()
     _check(settings)
@@ -99,8 +100,8 @@ def new_encoder_decoder(
         encoder_attention_heads=settings.heads, decoder_attention_heads=settings.heads,
         encoder_ffn_dim=settings.feed_forward, decoder_ffn_dim=settings.feed_forward,
         dropout=settings.dropout, max_position_embeddings=settings.positions,
-        # Marian's own small first weights. fairseq's (Xavier, 1/√d) learn much slower here: after
-        # 200 steps on captions with a width of 128, the loss was 4.9 instead of 3.0.
+        # Marian's own small first weights. With fairseq's (Xavier, 1/√d) it learns much slower:
+        # after 200 steps on captions with a width of 128, the loss was 4.9 instead of 3.0.
         scale_embedding=True, init_std=0.02,
         pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id, decoder_start_token_id=tokenizer.pad_token_id,
@@ -118,16 +119,16 @@ def new_encoder_decoder(
 def train_tokenizer(
     lines: Iterable[str], vocabulary: int, longest: int = 512
 ) -> PreTrainedTokenizerFast:
-    """A joint vocabulary of subwords (BPE) as a tokenizer that ends every sentence with `</s>`.
+    """A tokenizer with one vocabulary of subwords (BPE); it ends every sentence with `</s>`.
 
-    Decoding gives back the text with its spaces; punctuation is never merged with words. Marian's
-    own tokenizer needs SentencePiece and a file for each side: this one is one file, and its class
-    is written beside it, so that `AutoTokenizer` does not go by the model's type.
+    Decoding gives back the text with its spaces. Punctuation is never merged with words. Marian's
+    own tokenizer needs SentencePiece and a file for each language; this one is a single file. Its
+    class is saved with it, so that `AutoTokenizer` does not choose Marian's.
 
     Args:
-        lines: what the subwords are counted in.
-        vocabulary: how many subwords, at most, with the four special ones.
-        longest: what longer sentences are cut to.
+        lines: the text in which subwords are counted.
+        vocabulary: the largest number of subwords, including four special ones.
+        longest: the length to which longer sentences are cut, in subwords.
     """
     tokenizer = Tokenizer(models.BPE(unk_token=_UNK))
     tokenizer.normalizer = normalizers.NFC()

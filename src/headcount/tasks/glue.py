@@ -1,7 +1,7 @@
 """The tasks of GLUE: their files, columns, labels and metrics.
 
-Each is read in both layouts that are around: GLUE's own TSV files, and the Parquet files of
-`nyu-mll/glue` on the hub.
+Each can be read in two layouts: GLUE's own TSV files, and the Parquet files of `nyu-mll/glue` on
+the hub.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Glue:
     """A task of GLUE.
 
     Attributes:
-        name: as on the hub and on the command line.
-        text: columns with the text by layout: one or two, and all that are around.
-        label: names that the column with the label has.
-        labels: in the order of their numbers; empty for a regression.
-        metrics: all that GLUE reports; the last one decides.
-        evaluate: names of each evaluation set, on the hub and in GLUE's files; the first is to tune
-            on.
-        header: columns of files that have no header.
-        positive: the label that F1 is of.
-        skip_broken: the original file has a few rows with a field too few, which everyone skips.
+        name: the name on the hub and on the command line.
+        text: for each layout, the columns with the text, one or two.
+        label: for each layout, the column with the label.
+        labels: the names of the labels in the order of their numbers; empty for a regression.
+        metrics: all metrics that GLUE reports; the last one decides.
+        evaluate: for each evaluation set, its names on the hub and in GLUE's files. Tune on the
+            first set.
+        header: the columns of files that have no header.
+        positive: the number of the label whose F1 is reported.
+        skip_broken: leave out rows with missing fields; the original file has a few of them.
     """
 
     name: str
@@ -97,8 +97,8 @@ GLUE = {
     )
 }
 
-# The Microsoft corpus behind MRPC. Its training file contains GLUE's dev.tsv, so that it goes only
-# with its own test file.
+# The Microsoft corpus behind MRPC. Its training file contains GLUE's dev.tsv, so it must only be
+# evaluated on its own test file.
 MICROSOFT = ("msr_paraphrase_train", "msr_paraphrase_test")
 
 
@@ -106,8 +106,8 @@ def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples, dict[str, Ex
     """The training examples of a GLUE task, and those of its evaluation sets by name.
 
     Args:
-        row: the task.
-        settings: `data` is GLUE's folder, the task's own, or a name on the hub.
+        row: the row of the task in `GLUE`.
+        settings: which data; `data` is GLUE's folder, the task's own, or a name on the hub.
     """
     if settings.labels:
         raise HeadcountError(
@@ -136,7 +136,7 @@ def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples, dict[str, Ex
 
 
 def _parts(row: Glue, splits: Splits, settings: DataSettings) -> tuple[str, dict[str, str]]:
-    """What the training part is called, and the parts for evaluation by their names on the hub."""
+    """The name of the training part, and the parts for evaluation by their names on the hub."""
     train = settings.train or splits.find("train")
     found = {names[0]: splits.find(*names) for names in row.evaluate}
     if train is None and set(MICROSOFT) <= splits.readers.keys():
@@ -159,7 +159,7 @@ def _examples(row: Glue, table: Table, settings: DataSettings) -> Examples:
     label = settings.label or next((n for n in row.label if n in table.columns), row.label[0])
     examples = labelled(table, text, label)
     if row.labels:
-        # Files with numbers and files with names end in the same names.
+        # Numbers become names, so that both layouts give the same labels.
         names = [row.labels[number] for number in number_labels(examples, row.labels)]
         return Examples(examples.source, examples.texts, names, examples.dropped)
     return examples

@@ -1,4 +1,4 @@
-"""Data sets of the hub, and folders that `datasets` saved."""
+"""Load data sets from the hub, and from folders that `datasets` saved."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def chosen(
     """The part to train on, as `train`, and those to evaluate on, by their names.
 
     Args:
-        parts: of a data set.
-        settings: name the parts, or leave it to their usual names.
-        validation: usual names of what to evaluate on; the first that is there is taken.
+        parts: all parts of a data set by name.
+        settings: may name the parts to train and to evaluate on; otherwise usual names are used.
+        validation: usual names of parts to evaluate on; the first that exists is taken.
     """
     names = settings.evaluate or tuple(name for name in validation if name in parts)[:1]
     wanted = {"train": settings.train or "train", **{name: name for name in names}}
@@ -41,11 +41,12 @@ def load(name: str, config: str | None) -> dict[str, Callable[[], Table]]:
     """The parts of a data set on the hub, or in the hub's cache on this computer.
 
     Args:
-        name: such as `nyu-mll/glue`.
-        config: the configuration to load; a data set that has none of this name is loaded without.
+        name: the name on the hub, such as `nyu-mll/glue`.
+        config: the configuration to load; ignored if the data set has none of this name.
 
     Raises:
-        HeadcountError: there is none, it cannot be reached, or it has several configurations.
+        HeadcountError: the data set does not exist, cannot be reached, or has several
+            configurations.
     """
     try:
         try:
@@ -54,8 +55,8 @@ def load(name: str, config: str | None) -> dict[str, Callable[[], Table]]:
             if not config or "BuilderConfig" not in str(error):
                 raise
             return _parts(load_dataset(name), name)
-    # Names that are not valid, servers that do not answer, files that no one can parse: what comes
-    # out of there has no common type.
+    # Invalid names, servers that do not answer, files that cannot be parsed: these errors have no
+    # common type.
     except Exception as error:
         raise HeadcountError(
             f"{name} is no file or folder here, and as a data set it cannot be loaded from the "
@@ -68,7 +69,7 @@ def load_saved(folder: Path) -> dict[str, Callable[[], Table]]:
     """The parts of a folder that `DatasetDict.save_to_disk` wrote."""
     try:
         return _parts(load_from_disk(str(folder)), str(folder))
-    except Exception as error:  # as above
+    except Exception as error:  # of any type, as above
         raise HeadcountError(
             f"{folder} has a dataset_dict.json but cannot be loaded with `datasets`: "
             f"{first_line(error)}; save the data set again"

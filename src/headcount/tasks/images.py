@@ -1,4 +1,7 @@
-"""Image classification: pictures in, accuracy out."""
+"""Image classification: images in, accuracy out.
+
+The task comes first, then the readers of images, which are in folders or on the hub.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,18 @@ from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, 
 from headcount.tasks.models import FRESH, LOADING_ERRORS, WEIGHTS, is_fine_tuned
 from headcount.tasks.prepared import draw
 
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+VALIDATION = ("validation", "valid", "val", "dev", "test")
+
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """What image classification knows besides `DataSettings`.
+    """The options of image classification.
 
     Attributes:
-        keep_megabytes: pixels of a set that fit into this are made once and kept in memory; those
-            of a larger one are made anew for each batch.
-        config: which configuration of a data set on the hub.
+        keep_megabytes: a set whose pixels need at most this much memory is decoded once and kept.
+            A larger set is decoded again for each batch. Lower it if memory is short.
+        config: the configuration of a data set on the hub; None for its only one.
     """
 
     keep_megabytes: int = 1000
@@ -47,12 +53,12 @@ class ImageOptions:
 class ImageClassification(Task):
     """Images in folders named after their labels, or from the hub; accuracy.
 
-    Data is a folder with `train/<label>/*.png` and `validation/<label>/…` (`val` and `test` do as
-    well), or a data set on the hub with images and labels. Labels are those of the training data,
-    sorted, or as set. Pixels come from Pillow, so that they are the same on every computer.
+    Data is a folder with `train/<label>/*.png` and `validation/<label>/…` (or `val`, or `test`), or
+    a data set on the hub with images and labels. If the settings name no labels, they are those of
+    the training data, sorted. Pillow decodes images, so that pixels are the same on every computer.
 
     Args:
-        settings: for `options` see `ImageOptions`.
+        settings: which data, and how much of it; for `options` see `ImageOptions`.
     """
 
     name = "image-classification"
@@ -73,9 +79,9 @@ class ImageClassification(Task):
                 )
 
     def load_processor(self, model: str) -> Processor:
-        """The model's image processor, the one that needs no torchvision."""
+        """The model's image processor, in the version that needs no torchvision."""
         refuse_bad_folder(model)
-        # Since the backend has a name, the older switch warns.
+        # Versions of transformers that name the backend warn about the older switch.
         named = find_spec("transformers.image_processing_backends")
         how: dict[str, Any] = {"backend": "pil"} if named else {"use_fast": False}
         try:
@@ -87,7 +93,7 @@ class ImageClassification(Task):
             ) from error
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
-        """The model; its classifier is kept if it has the task's labels, in whatever order."""
+        """The model; its classifier is kept if it has the task's labels, in any order."""
         refuse_bad_folder(model)
         try:
             config = AutoConfig.from_pretrained(model)
@@ -124,17 +130,17 @@ class ImageClassification(Task):
         return is_fine_tuned(model)
 
     def train_data(self, processor: Processor) -> Dataset:
-        """Pixels of the drawn training images."""
+        """Pixels of the training images within the limit."""
         return self._prepared("train", self.settings.limit_train, processor)
 
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
-        """Pixels of every evaluation set, in its order: all are as long."""
+        """Pixels of every evaluation set in its order, since all have the same length."""
         limit = self.settings.limit_eval
         names = list(self._sets)[1:]
         return {name: self._prepared(name, limit, processor) for name in names}
 
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
-        """Stacks pixels; numbers labels as the model does, whose order may be its own."""
+        """A function that stacks pixels and numbers labels in the model's own order."""
         own: Any = model.config.id2label
         places = {str(name): int(place) for place, name in own.items()}
         outputs = [places[label] for label in self.labels]
@@ -163,7 +169,7 @@ class ImageClassification(Task):
         return {"accuracy": float(np.mean(right))}
 
     def signature(self, split: str) -> str:
-        """The data."""
+        """The name of the data's folder, and the evaluation set."""
         return f"data:{Path(self.settings.data).name}-{split}"
 
     def _predicted(self, output: EvalPrediction) -> Any:
@@ -179,7 +185,7 @@ class ImageClassification(Task):
         kept = first.nbytes * len(images) <= self.options.keep_megabytes * 1_000_000
         data = Dataset.from_dict(
             {
-                # The trainer drops columns whose names the model does not know.
+                # The name that the model takes: the trainer drops all other columns.
                 "pixel_values": images.images,
                 "labels": [numbers[label] for label in images.labels],
                 "length": [1] * len(images),
@@ -189,7 +195,7 @@ class ImageClassification(Task):
         store = _all_pixels(processor, images) if kept else None
 
         def fill(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-            if "pixel_values" not in batch:  # another column is read
+            if "pixel_values" not in batch:  # only another column is read
                 return batch
             found = batch["pixel_values"]
             if store is None:
@@ -211,35 +217,11 @@ def _pixels(processor: Processor, images: list[dict[str, Any]]) -> list[Any]:
     return list(np.asarray(processor(opened, return_tensors="np")["pixel_values"], np.float32))
 
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-VALIDATION = ("validation", "valid", "val", "dev", "test")
-
-
-@dataclass(frozen=True)
-class LabelledImages:
-    """Images that are not opened yet.
-
-    Attributes:
-        images: for each a `path`, or `bytes` where it is not a file of its own.
-        labels: the name of each one's label.
-    """
-
-    images: list[dict[str, Any]]
-    labels: list[str]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def select(self, rows: list[int]) -> LabelledImages:
-        """These rows in this order."""
-        return LabelledImages([self.images[r] for r in rows], [self.labels[r] for r in rows])
-
-
 def open_image(image: dict[str, Any]) -> Pillow.Image:
-    """Decode an image, in colours.
+    """Decode an image in colour.
 
     Raises:
-        HeadcountError: it is not one, or only part of one.
+        HeadcountError: the file is not an image, or is incomplete.
     """
     try:
         with Pillow.open(io.BytesIO(image["bytes"]) if image["bytes"] else image["path"]) as opened:
@@ -249,6 +231,26 @@ def open_image(image: dict[str, Any]) -> Pillow.Image:
             f"{image['path'] or 'an image of the data set'} is not a whole image: "
             f"{first_line(error)}; remove it or fetch it again"
         ) from error
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images that are not opened yet.
+
+    Attributes:
+        images: each image as its `path`, or as `bytes` if it is not in its own file.
+        labels: the name of each image's label.
+    """
+
+    images: list[dict[str, Any]]
+    labels: list[str]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def select(self, rows: list[int]) -> LabelledImages:
+        """Only these rows, in this order."""
+        return LabelledImages([self.images[r] for r in rows], [self.labels[r] for r in rows])
 
 
 def read_images(settings: DataSettings, config: str | None) -> dict[str, LabelledImages]:
@@ -294,7 +296,7 @@ def _read_folder(folder: Path) -> LabelledImages:
 def _read_hub(settings: DataSettings, config: str | None) -> dict[str, LabelledImages]:
     try:
         data = load_dataset(settings.data, config)
-    except Exception as error:  # names, servers, files: it has no common type
+    except Exception as error:  # of any type: see `hub.load`
         raise HeadcountError(
             f"{settings.data} is no folder here, and as a data set it cannot be loaded from the "
             f"hub: {first_line(error)}"

@@ -21,25 +21,26 @@ from transformers import (
     PreTrainedModel,
 )
 
+from headcount.batch import evaluating
 from headcount.errors import HeadcountError
-from headcount.eval_mode import evaluating
 from headcount.tasks import hub
 from headcount.tasks.base import Collator, DataSettings, Processor, Task, read_options
+from headcount.tasks.files import find_text, read_text
 from headcount.tasks.models import load_for, load_tokenizer
 from headcount.tasks.prepared import cache_folder, draw, fingerprint, prepared
-from headcount.tasks.text_lines import find_text, read_text
 
 _VALIDATION = ("validation", "valid", "val", "dev", "eval", "test")
-_PIECE = 10_000  # characters that are tokenised at once
+_PIECE = 10_000  # how many characters are tokenised at once, at least
 
 
 @dataclass(frozen=True)
 class LanguageModellingOptions:
-    """What language modelling knows besides `DataSettings`.
+    """The options of language modelling.
 
     Attributes:
-        block_size: tokens of a block; 0 for `max_length`, or less if the tokenizer says so.
-        config: which configuration of a data set on the hub.
+        block_size: how many tokens a block has; 0 for `max_length`, or the tokenizer's own limit
+            if that is smaller.
+        config: the configuration of a data set on the hub; None for its only one.
     """
 
     block_size: int = 0
@@ -50,16 +51,17 @@ class LanguageModelling(Task):
     """Text, a decoder-only model, perplexity.
 
     Data is a folder with files such as `train.txt` and `valid.txt` (plain or gzip), one such file
-    with others named in `evaluate`, or a data set on the hub with a column of text. The text is
-    tokenised as one and cut into blocks. Blocks of training do not overlap, and a rest is dropped.
-    Blocks of evaluation begin with the last token of the one before, and the last may be short:
-    every token but the first is predicted exactly once. `limit_train` and `limit_eval` are numbers
-    of blocks.
+    with others named in `evaluate`, or a data set on the hub with a column of text. The whole text
+    is tokenised and cut into blocks. `limit_train` and `limit_eval` are numbers of blocks.
 
-    Perplexity is per token: it compares models with the same tokenizer and block size only.
+    Training blocks do not overlap, and an incomplete last one is dropped. An evaluation block
+    begins with the last token of the block before, and the last one may be short. So every token
+    except the first is predicted exactly once.
+
+    Perplexity is per token: only compare models with the same tokenizer and block size.
 
     Args:
-        settings: for `options` see `LanguageModellingOptions`.
+        settings: which data, and how much of it; for `options` see `LanguageModellingOptions`.
     """
 
     name = "language-modelling"
@@ -78,13 +80,13 @@ class LanguageModelling(Task):
         self._texts = read_texts(settings, self.options.config)
 
     def load_processor(self, model: str) -> Processor:
-        """The model's tokenizer. It pads behind: positions are counted from the first token."""
+        """The model's tokenizer. It pads on the right, so that positions start at 0."""
         tokenizer = load_tokenizer(model)
         tokenizer.padding_side = "right"
         return tokenizer
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
-        """The model, if it can read a block."""
+        """The model, if it reads from left to right and can read a whole block."""
         loaded = load_for(AutoModelForCausalLM, model, self.name, whole=True)
         if sees_what_comes(loaded):
             raise HeadcountError(
@@ -105,7 +107,7 @@ class LanguageModelling(Task):
         return self.options.block_size or min(self.settings.max_length, processor.model_max_length)
 
     def train_data(self, processor: Processor) -> Dataset:
-        """Whole blocks, drawn and limited."""
+        """Whole blocks within the limit."""
         tokens, size = self._tokens("train", processor), self.block_size(processor)
         starts = range(0, len(tokens) - size + 1, size)
         if not starts:
@@ -130,13 +132,13 @@ class LanguageModelling(Task):
         return found
 
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
-        """Pads a short block, and its labels with -100."""
+        """A function that pads a short block, and its labels with -100."""
         return DataCollatorForSeq2Seq(processor, label_pad_token_id=-100)
 
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
-        """Of each block the summed negative log-likelihood, and of how many tokens.
+        """For each block, the sum of the negative log-likelihood and the number of tokens.
 
-        Logits of a whole evaluation set would not fit anywhere.
+        The logits of a whole evaluation set would not fit into memory.
         """
         scores: Tensor = logits[0] if isinstance(logits, tuple) else logits
         rows = []
@@ -148,18 +150,18 @@ class LanguageModelling(Task):
     def predictions(
         self, output: EvalPrediction, processor: Processor, split: str
     ) -> Sequence[float]:
-        """The summed negative log-likelihood of each block."""
+        """The sum of the negative log-likelihood of each block."""
         return [float(loss) for loss in np.asarray(output.predictions)[:, 0]]
 
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
-        """Perplexity, and the mean loss that it is the exponential of."""
+        """The perplexity, the mean loss (its logarithm), and the number of tokens."""
         losses, tokens = np.asarray(output.predictions, dtype=np.float64).sum(axis=0)
         loss = float(losses / tokens)
         perplexity = math.exp(loss) if loss < 700 else math.inf
         return {"perplexity": perplexity, "loss": loss, "tokens": float(tokens)}
 
     def signature(self, split: str) -> str:
-        """Data and what a token's context is."""
+        """The data and the block size, which limits the context of a token."""
         size = self.options.block_size or f"<={self.settings.max_length}"
         return f"data:{Path(self.settings.data).name}-{split}|perplexity:per-token|block:{size}"
 
@@ -190,7 +192,7 @@ def read_texts(settings: DataSettings, config: str | None = None) -> dict[str, s
     """The text of the training set, called `train`, and of every evaluation set.
 
     Raises:
-        HeadcountError: one is missing, empty or damaged.
+        HeadcountError: a text is missing, empty or damaged.
     """
     path = Path(settings.data).expanduser()
     if not path.exists():
@@ -224,7 +226,7 @@ def _read(folder: Path, name: str, usual: tuple[str, ...]) -> str:
 
 
 def _by_name(folder: Path, usual: tuple[str, ...]) -> Path | None:
-    """The one file with one of these words in its name: `wiki.train.tokens`."""
+    """The only file with one of these words in its name, such as `wiki.train.tokens`."""
     for word in usual:
         pattern = re.compile(rf"(^|[._-]){word}([._-]|$)")
         found = sorted(p for p in folder.iterdir() if p.is_file() and pattern.search(p.name))
@@ -250,10 +252,9 @@ def _read_hub(settings: DataSettings, config: str | None) -> dict[str, str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Pieces of a text that a tokenizer of GPT-2's kind splits as it would split the whole.
+    """Pieces of a text that a tokenizer like GPT-2's splits as it would split the whole text.
 
-    Words and runs of white space stay whole, since a piece ends behind a newline that a word
-    follows.
+    A piece ends after a newline that a word follows. So no word and no white space is cut.
     """
     start = 0
     for end in re.finditer(r"\n(?=\S)", text):
@@ -268,7 +269,7 @@ def _short(name: str) -> str:
 
 
 def sees_what_comes(model: PreTrainedModel) -> bool:
-    """Whether a token changes what a model says before it, as in a bidirectional encoder."""
+    """Whether a token changes the model's output before it, as in a bidirectional encoder."""
     ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]], device=model.device)
     embeddings: Any = model.get_input_embeddings()
     ids %= embeddings.weight.shape[0]

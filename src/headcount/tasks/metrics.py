@@ -1,4 +1,4 @@
-"""Metrics, as scikit-learn and scipy compute them."""
+"""Metrics: of labels and values by scikit-learn and scipy, of translations by sacrebleu."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def accuracy(predicted: Numbers, labels: Numbers) -> float:
 
 
 def f1(predicted: Numbers, labels: Numbers, positive: int = 1) -> float:
-    """F1 of one of two labels; 0 if it is never predicted."""
+    """F1 of one label, by its number; 0 if it is never predicted."""
     return float(
         f1_score(np.equal(labels, positive), np.equal(predicted, positive), zero_division=0)
     )
 
 
 def macro_f1(predicted: Numbers, labels: Numbers) -> float:
-    """The mean of all labels' F1."""
+    """The mean F1 of all labels."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
 
 
@@ -52,8 +52,8 @@ def spearman(predicted: Numbers, labels: Numbers) -> float:
 
 
 def _correlation(function: Callable[..., Any], predicted: Numbers, labels: Numbers) -> float:
-    # A model that says the same of everything, or nothing at all, must lose every comparison; NaN
-    # would not.
+    # A model that always gives the same answer, or NaN, must lose every comparison. With a score
+    # of NaN it would not.
     if not (np.ptp(predicted) > 0 and np.ptp(labels) > 0):
         return 0.0
     return float(function(predicted, labels).statistic)
@@ -75,10 +75,10 @@ def score(
     """Several metrics of the same predictions.
 
     Args:
-        names: of metrics in `METRICS`; `combined`, the mean of all before it, as GLUE reports.
+        names: names in `METRICS`, or `combined`, which is the mean of all before it, as in GLUE.
         predicted: numbers of the predicted labels, or predicted values.
-        labels: the right ones.
-        positive: the number of the label that F1 is of.
+        labels: numbers of the right labels, or the right values.
+        positive: the number of the label whose F1 is reported.
     """
     scores: dict[str, float] = {}
     for name in names:
@@ -93,14 +93,13 @@ def score(
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores of translations against one reference each.
+    """Scores translations against one reference each.
 
     Attributes:
-        tokenize: sacrebleu's name for how sentences are split into words.
-        lowercase: whether case is ignored.
-        tokenised: whether to add a BLEU of the words as they stand, separated by spaces. It is
-            what `multi-bleu.perl` gives, and right for data that was tokenised beforehand, and
-            for nothing else.
+        tokenize: sacrebleu's name of the tokeniser that splits sentences into words.
+        lowercase: whether to ignore case.
+        tokenised: whether to add a BLEU that splits words only at spaces, as `multi-bleu.perl`
+            does. Use it only for data that was tokenised beforehand.
     """
 
     tokenize: str = "13a"
@@ -113,7 +112,7 @@ class Scorer:
             raise HeadcountError(f"sacrebleu cannot tokenize by {self.tokenize!r}; it has {known}")
 
     def scores(self, translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        """BLEU and chrF from 0 to 100, and how long the translations are against the references."""
+        """BLEU and chrF from 0 to 100, and the length relative to that of the references."""
         bleu = self._bleu().corpus_score(translations, [references])
         scores = {
             "bleu": bleu.score,
@@ -126,7 +125,7 @@ class Scorer:
         return scores
 
     def signature(self) -> str:
-        """The one of sacrebleu, without which a BLEU cannot be compared."""
+        """The signature of sacrebleu; a BLEU score can only be compared with it."""
         parts = [f"bleu:{_signature(self._bleu())}"]
         if self.tokenised:
             parts.append(f"bleu_tokenised:{_signature(self._words())}")
@@ -136,10 +135,10 @@ class Scorer:
         return BLEU(tokenize=self.tokenize, lowercase=self.lowercase)
 
     def _words(self) -> BLEU:
-        # "force": sacrebleu would warn that this looks tokenised, which is the point of it.
+        # "force": otherwise sacrebleu warns that this looks tokenised, which it is on purpose.
         return BLEU(tokenize="none", lowercase=self.lowercase, force=True)
 
 
 def _signature(metric: BLEU) -> str:
-    metric.corpus_score(["a"], [["a"]])  # the number of references is known only then
+    metric.corpus_score(["a"], [["a"]])  # sets the number of references in the signature
     return str(metric.get_signature())

@@ -1,4 +1,4 @@
-"""Sentence pairs for translation: line-aligned files, tables, data sets of the hub."""
+"""Sentence pairs for translation, from line-aligned files, tables or data sets of the hub."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
 from headcount.tasks.base import DataSettings
-from headcount.tasks.files import READERS, Table, file_ending, read_table
+from headcount.tasks.files import READERS, Table, file_ending, find_text, read_lines, read_table
 from headcount.tasks.prepared import draw
-from headcount.tasks.text_lines import find_text, read_lines
 
 VALIDATION = ("val", "valid", "validation", "dev")
 HELD_OUT = "held_out"
@@ -21,10 +20,10 @@ class Pairs:
     """Sentences and their translations, in the order of the data.
 
     Attributes:
-        sources: sentences to translate.
-        targets: their translations, as they stand in the data.
-        rows: where in the data each stands.
-        dropped: how many pairs were left out because a side of theirs is empty.
+        sources: the sentences to translate.
+        targets: their translations, exactly as in the data.
+        rows: the row of each pair in the data.
+        dropped: how many pairs were left out because one side is empty.
     """
 
     sources: list[str]
@@ -40,13 +39,13 @@ class Pairs:
         return len(self.sources)
 
     def select(self, rows: list[int]) -> Pairs:
-        """These rows in this order."""
+        """Only these rows, in this order."""
         sources = [self.sources[row] for row in rows]
         targets = [self.targets[row] for row in rows]
         return Pairs(sources, targets, [self.rows[row] for row in rows], self.dropped)
 
     def complete(self) -> Pairs:
-        """The pairs with both sides: an empty one would teach to answer with nothing."""
+        """Only the pairs with both sides; an empty side would teach the model to say nothing."""
         rows = [
             row for row, pair in enumerate(zip(self.sources, self.targets, strict=True))
             if all(side.strip() for side in pair)
@@ -54,11 +53,11 @@ class Pairs:
         return replace(self.select(rows), dropped=len(self) - len(rows))
 
     def draw(self, count: int | None, seed: int) -> Pairs:
-        """So many pairs, drawn with the seed, in the order of the data; None for all."""
+        """Draw `count` pairs with the seed, in the order of the data; None takes all."""
         return self.select(draw(len(self), count, seed))
 
     def hold_out(self, count: int, seed: int) -> tuple[Pairs, Pairs]:
-        """Pairs to train on and so many others; no sentence of the others is trained on."""
+        """Pairs to train on, and `count` others that share no sentence with them."""
         others = self.draw(count, seed)
         sources, targets = set(others.sources), set(others.targets)
         rows = [
@@ -74,13 +73,13 @@ def read_pairs(
     """All sentence pairs that the settings name: `train` first, then the evaluation sets.
 
     Args:
-        settings: `data` is a folder with files such as `train.de` and `train.en` or `train.tsv`,
-            one such table, or a data set on the hub.
+        settings: which data. `data` is a folder with files such as `train.de` and `train.en` or
+            `train.tsv`, one such table, or a data set on the hub.
         columns: names of the columns of tables that have no header.
-        config: which configuration of a data set on the hub.
+        config: the configuration of a data set on the hub; None for its only one.
 
     Raises:
-        HeadcountError: the direction is not known, something is missing, damaged or misaligned.
+        HeadcountError: no direction is given, or a file is missing, damaged or misaligned.
     """
     if not settings.source or not settings.target or settings.source == settings.target:
         raise HeadcountError(
@@ -109,14 +108,20 @@ def read_pairs(
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads sets of pairs in one direction."""
+    """Reads sets of pairs in one direction.
+
+    Attributes:
+        source: the language to translate from.
+        target: the language to translate into.
+        columns: names of the columns of tables that have no header.
+    """
 
     source: str
     target: str
     columns: tuple[str, ...]
 
     def files(self, folder: Path, name: str) -> list[Path]:
-        """The two files of an aligned set, or the one table; empty if there is neither."""
+        """The two files of an aligned set, or its one table; empty if there is neither."""
         sides = [find_text(folder, f"{name}.{end}") for end in (self.source, self.target)]
         found = [side for side in sides if side]
         if len(found) == 2:
@@ -164,7 +169,7 @@ class _Reader:
                 "columns in their order with the option columns, for example "
                 f"columns={self.target},{self.source}"
             )
-        # A value that is missing is an empty side, as in a file.
+        # A missing value counts as an empty side, like an empty line of a file.
         source, target = ([value or "" for value in columns[n]] for n in (self.source, self.target))
         return Pairs(source, target)
 

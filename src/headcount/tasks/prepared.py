@@ -1,4 +1,4 @@
-"""Tokenise once: prepared data is kept on disk, under a key of everything that it depends on."""
+"""Tokenise once: keep prepared data on disk, under a key of everything that it depends on."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from headcount.tasks.base import DataSettings, Processor
 
 Batch = dict[str, list[Any]]
 
-# Part of every key: to be raised when what is stored changes.
+# Part of every key. Raise it when other things are stored.
 LAYOUT = "1"
 
 
 def cache_folder(settings: DataSettings) -> Path:
-    """Where prepared data is kept: as set, else `$HEADCOUNT_CACHE`, else `~/.cache/headcount`."""
+    """The folder for prepared data: as set, or `$HEADCOUNT_CACHE`, or `~/.cache/headcount`."""
     folder = settings.cache or os.environ.get("HEADCOUNT_CACHE") or "~/.cache/headcount"
     return Path(folder).expanduser()
 
 
 def draw(count: int, limit: int | None, seed: int) -> list[int]:
-    """The rows to use of so many: all, or a number of them drawn with a seed, in their order.
+    """The rows to use, in their order. A larger draw with the same seed contains a smaller one.
 
-    A smaller draw with the same seed is contained in a larger one.
+    Args:
+        count: how many rows there are.
+        limit: how many of them to draw; None for all.
+        seed: change it to draw other rows.
     """
     if limit is None or limit >= count:
         return list(range(count))
@@ -47,13 +50,13 @@ def prepared(
     depends_on: Iterable[str],
     cache: Path,
 ) -> Dataset:
-    """Tokenise columns, or read what an earlier run made of the same.
+    """Tokenise columns, or read the result of an earlier run on the same columns.
 
     Args:
-        columns: what to tokenise; strings.
-        tokenise: makes of a batch of rows the columns to keep; must give `input_ids`.
-        depends_on: what the outcome depends on besides the columns: see `fingerprint`.
-        cache: the folder to keep it in.
+        columns: columns of strings to tokenise.
+        tokenise: turns a batch of rows into the columns to keep; must give `input_ids`.
+        depends_on: everything else that the result depends on; see `fingerprint`.
+        cache: the folder that keeps the result.
 
     Returns:
         The rows in their order, with a column `length`: the number of tokens.
@@ -66,13 +69,13 @@ def prepared(
             try:
                 return Dataset.from_file(str(path))
             except pyarrow.ArrowException:
-                path.unlink()  # a damaged disk, or someone else's file: make it anew
+                path.unlink()  # a damaged disk, or another program's file: make it again
 
         def with_length(batch: Batch) -> Batch:
             made = tokenise(batch)
             return {**made, "length": [len(ids) for ids in made["input_ids"]]}
 
-        # The file gets its name when it is complete: a killed run leaves none that is read later.
+        # The file gets its name when it is complete, so a killed run leaves no partial one.
         return Dataset.from_dict(columns).map(
             with_length,
             batched=True,
@@ -107,7 +110,7 @@ def _feed(digest: Any, text: str) -> None:
 
 
 def fingerprint(tokenizer: Processor) -> str:
-    """Everything that a tokenizer's output depends on, but not what a call before left in it."""
+    """A hash of all that a tokenizer's output depends on, except what an earlier call changed."""
     parts: dict[str, Any] = {
         "class": type(tokenizer).__name__,
         "truncation_side": tokenizer.truncation_side,
@@ -125,13 +128,13 @@ def fingerprint(tokenizer: Processor) -> str:
 
 
 def with_columns(data: Dataset, columns: dict[str, Sequence[Any]]) -> Dataset:
-    """Add columns that are not kept on disk, such as labels."""
+    """Add columns that are not kept in the cache, such as labels."""
     for name, values in columns.items():
         data = data.add_column(name, list(values))
     return data
 
 
 def longest_first(data: Dataset) -> Dataset:
-    """Sort so that batches need little padding, and the largest one fails first if it must."""
+    """Sort by length: batches need little padding, and one too large for memory fails first."""
     order = np.argsort(-np.asarray(data["length"]), kind="stable")
     return data.select(order)

@@ -1,18 +1,21 @@
-"""Tasks by the names that the command line knows."""
+"""Make a task by its name on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.base import DataSettings, Task
+
+if TYPE_CHECKING:
+    from headcount.tasks.base import DataSettings, Task
 
 GLUE_NAMES = ("mnli", "sst2", "cola", "mrpc", "rte", "qnli", "qqp", "stsb")
 
-# Module and class of each task, imported when it is asked for: each needs other packages.
+# Module and class of each task. A module is imported when its task is made, because each one
+# needs other packages.
 CLASSES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(GLUE_NAMES, ("classification", "GlueTask")),
     "classification": ("classification", "Classification"),
@@ -23,11 +26,11 @@ CLASSES: dict[str, tuple[str, str]] = {
 
 
 def make_task(name: str, settings: DataSettings) -> Task:
-    """Make a task, which reads and checks its data at once.
+    """Make a task; it reads and checks its data right away.
 
     Args:
-        name: one of the tasks of GLUE, or the name of a kind of task.
-        settings: which data.
+        name: a task of GLUE, such as `mnli`, or a kind of task, such as `translation`.
+        settings: which data to use.
 
     Raises:
         HeadcountError: there is no such task, its packages are not installed, or its data cannot

@@ -1,7 +1,7 @@
-"""The parts of a data set by name, wherever they are: files of a folder, or the hub.
+"""The parts of a data set by name, in a folder or on the hub.
 
-A folder's parts are named after its files: `train_subset.tsv.gz` is `train_subset`, and the shards
-`train-00000-of-00002.parquet`, … are one part `train`. Nothing is read before it is asked for.
+The parts of a folder have the names of its files: `train_subset.tsv.gz` is `train_subset`. Shards
+such as `train-00000-of-00002.parquet` are one part `train`. A part is read when it is asked for.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Splits:
 
     Args:
         data: where they are, for messages.
-        readers: what reads each part.
-        folder: where names of files are looked up besides the working folder; None for the hub.
-        read_file: reads a file that is named by its path.
+        readers: for each part, the function that reads it.
+        folder: where to look up names of files, before the working folder; None for the hub.
+        read_file: reads a file that is given by its path.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Splits:
         self.read_file = read_file
 
     def find(self, *names: str) -> str | None:
-        """The part with one of these names, or else the one whose name begins with one of them.
+        """The part with one of these names, or whose name begins with one of them.
 
         Raises:
-            HeadcountError: several begin so, and which one is meant cannot be known.
+            HeadcountError: several parts begin with one of these names.
         """
         for name in names:
             if name in self.readers:
                 return name
-        # "dev_matched" is not found for "dev_m": a name goes on after a sign.
+        # "dev" finds "dev_matched", but "dev_m" does not: no letter may follow the name.
         begin = re.compile("|".join(f"{re.escape(name)}(?![a-z])" for name in names), re.IGNORECASE)
         found = [part for part in self.readers if begin.match(part)]
         if len(found) > 1:
@@ -61,7 +61,7 @@ class Splits:
         return found[0] if found else None
 
     def read(self, name: str) -> tuple[str, Table]:
-        """A part by its own name, by the name of its file in the folder, or by any path."""
+        """Read a part by its name, by the name of its file in the folder, or by any path."""
         if name in self.readers:
             return name, self.readers[name]()
         for path in (self.folder / name if self.folder else None, Path(name).expanduser()):
@@ -73,7 +73,7 @@ class Splits:
         )
 
     def read_evaluation(self, names: Sequence[str]) -> dict[str, Table]:
-        """Several parts by name."""
+        """Read several parts; for the names see `read`."""
         tables: dict[str, Table] = {}
         for name in names:
             part, table = self.read(name)
@@ -98,11 +98,11 @@ def open_splits(
 
     Args:
         data: a file, a folder, or a name on the hub.
-        config: the configuration on the hub, such as `mnli` of `nyu-mll/glue`; in a folder, the
-            folder of this name if there is one.
-        kinds: endings that are tables here besides the usual, and the ending to read them as.
-        names: see `read_table`.
-        skip_broken: see `read_table`.
+        config: the configuration on the hub, such as `mnli` of `nyu-mll/glue`. A folder inside
+            `data` that has this name is used instead of `data`.
+        kinds: more endings that mean a table here, each with the ending to read it as.
+        names: names of columns without a header; see `read_table`.
+        skip_broken: whether to leave out broken rows; see `read_table`.
     """
     readable = {ending: ending for ending in READERS} | dict(kinds or {})
 
@@ -141,7 +141,7 @@ def part_name(path: Path) -> str:
 
 
 def _part_of_folder(folder: Path, config: str | None) -> Path:
-    """`SST-2` or `sst2` in GLUE's root for the configuration `sst2`, or the folder itself."""
+    """For the configuration `sst2`, the folder `SST-2` or `sst2` inside; else the folder itself."""
     for path in sorted(folder.iterdir()):
         if config and path.is_dir() and re.sub(r"[^a-z0-9]", "", path.name.lower()) == config:
             return path

@@ -1,4 +1,7 @@
-"""Translation: sentence pairs in, BLEU out."""
+"""Translation: sentence pairs in, BLEU out.
+
+At the end: how to tell a tokenizer for many languages which two these are.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +30,31 @@ from headcount.tasks.models import load_for, load_tokenizer
 from headcount.tasks.pairs import HELD_OUT, Pairs, read_pairs
 from headcount.tasks.prepared import cache_folder, fingerprint, prepared, with_columns
 
-_MARGIN = 10  # a translation may be so much longer than the longest that was trained on
+_MARGIN = 10  # how many tokens longer a translation may be than the longest training target
 
 
 @dataclass(frozen=True)
 class TranslationOptions:
-    """What translation knows besides `DataSettings`; sizes of `ScratchSettings` may be mixed in.
+    """The options of translation; those of `ScratchSettings` may be given along with them.
 
     Attributes:
-        num_beams: translations are searched with so many beams; 1 for the greedy one.
-        length_penalty: above 0 favours longer translations, see `GenerationConfig`.
-        max_generated: the longest translation in tokens; 0 for that of the training data and some.
-        prefix: text before every source sentence, for T5: "translate German to English: ".
-        source_code: the language for the tokenizer, if it is not called as in `source`: deu_Latn.
-        target_code: likewise.
-        tokenize: see `Scorer`.
-        lowercase: see `Scorer`.
-        tokenised: the data is tokenised: decide by the BLEU of its words as they stand.
+        num_beams: the number of beams of the search; 1 for greedy search.
+        length_penalty: above 0 favours longer translations; see `GenerationConfig`.
+        max_generated: the longest translation in tokens; 0 for a little more than the longest of
+            the training data.
+        prefix: text before every source sentence; T5 needs "translate German to English: ".
+        source_code: the tokenizer's code for the source language, such as deu_Latn; empty if it
+            is the same as `source`.
+        target_code: the tokenizer's code for the target language; empty if it is the same as
+            `target`.
+        tokenize: how sentences are split into words; see `Scorer`.
+        lowercase: whether BLEU ignores case; see `Scorer`.
+        tokenised: set it if the data is tokenised: then a BLEU that splits words only at spaces
+            decides.
         columns: names of the columns of a table without a header, in their order.
-        hold_out: draw so many training pairs as the evaluation set `held_out`, where there is none.
-        config: which configuration of a data set on the hub.
+        hold_out: how many training pairs to set aside as the evaluation set `held_out`, if there
+            is no other; 0 for none.
+        config: the configuration of a data set on the hub; None for its only one.
     """
 
     num_beams: int = 5
@@ -67,14 +75,15 @@ class Translation(Task):
     """Sentence pairs from files or the hub, an encoder-decoder, beam search, BLEU.
 
     Data is a folder with line-aligned files (`train.de`, `train.en`, `val.de`, …, plain or gzip), a
-    table with tabs, or a data set on the hub with a column `translation` or one per language. The
-    references are the lines of the data, never what a tokenizer made of them.
+    table with tabs, or a data set on the hub. A data set has a column `translation`, or one for
+    each language. The references are the lines of the data, before any tokenizer.
 
-    The model is a folder, a hub name, or `scratch:marian`, which makes a new one: see
-    `from_scratch`. It needs other training arguments, which are then in `training`.
+    The model is a folder, a hub name, or `scratch:marian`, which makes a new model: see
+    `from_scratch`. A new model needs other training arguments, which are then in `training`.
 
     Args:
-        settings: `source` and `target` give the direction; for `options` see `TranslationOptions`.
+        settings: which data. `source` and `target` give the direction; for `options` see
+            `TranslationOptions`.
     """
 
     name = "translation"
@@ -98,11 +107,11 @@ class Translation(Task):
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many training pairs were left out because a side of theirs is empty."""
+        """How many training pairs were left out because one side is empty."""
         return {"train": self._sets["train"].dropped}
 
     def model_folder(self, model: str) -> str:
-        """The model itself; for `scratch:…` a new folder, made once from the training data."""
+        """The model itself; for `scratch:…` a folder that is made once from the training data."""
         if not model.startswith(from_scratch.PREFIX):
             return model
         self.training |= from_scratch.TRAINING
@@ -111,7 +120,7 @@ class Translation(Task):
         return self._made[model]
 
     def load_processor(self, model: str) -> Processor:
-        """The model's tokenizer, told which languages it is about if it asks for that."""
+        """The model's tokenizer, with the two languages set if it needs them."""
         tokenizer = load_tokenizer(self.model_folder(model))
         source, target = str(self.settings.source), str(self.settings.target)
         set_languages(
@@ -135,15 +144,15 @@ class Translation(Task):
         return loaded
 
     def is_trained(self, model: PreTrainedModel) -> bool:
-        """Whether the model is more than a new one made here."""
+        """Whether the model is not a new one that was made from scratch."""
         return model.name_or_path not in self._made.values()
 
     def train_data(self, processor: Processor) -> Dataset:
-        """Tokens of the drawn training pairs; `length` is that of the source."""
+        """Tokens of the training pairs within the limit; `length` is that of the source."""
         return self._tokenise(self._sets["train"], processor)
 
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
-        """Tokens of every evaluation set, longest source first; references are kept beside."""
+        """Tokens of every evaluation set, longest source first; keeps their references too."""
         found = {}
         for split, pairs in self._sets.items():
             if split == "train":
@@ -156,7 +165,7 @@ class Translation(Task):
         return found
 
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
-        """Pads sources, and targets with -100; the model shifts the targets for its decoder."""
+        """A function that pads sources, and targets with -100; the model shifts the targets."""
         return DataCollatorForSeq2Seq(processor, model=model, label_pad_token_id=-100)
 
     def predictions(
@@ -178,7 +187,7 @@ class Translation(Task):
         return self.scorer.scores(translations, self.references(split))
 
     def references(self, split: str) -> list[str]:
-        """The target lines of an evaluation set as they stand in the data, in its order."""
+        """The target lines of an evaluation set exactly as in the data, in its order."""
         if split not in self._expected:
             raise HeadcountError(
                 f"there are no references for {split} yet; call evaluation_data first, which "
@@ -262,7 +271,7 @@ class Translation(Task):
         return min(longest, positions) if positions else longest
 
     def _check_order(self, output: EvalPrediction, split: str) -> None:
-        """Refuse outputs in another order than the references, which would score nonsense."""
+        """Refuse outputs in another order than the references: their scores would be nonsense."""
         self.references(split)
         labels, given = self._expected[split][0], output.label_ids
         rows = [] if given is None else list(np.asarray(given))
@@ -277,14 +286,14 @@ class Translation(Task):
 
 
 def set_languages(tokenizer: Any, source: str, target: str) -> None:
-    """Tell a tokenizer for many languages which two these are; any other is left as it is."""
+    """Set the two languages of a tokenizer for many languages; leave any other as it is."""
     if hasattr(tokenizer, "src_lang") and hasattr(tokenizer, "tgt_lang"):
         tokenizer.src_lang = _code(tokenizer, source, "source_code")
         tokenizer.tgt_lang = _code(tokenizer, target, "target_code")
 
 
 def begin_with_language(model: PreTrainedModel, tokenizer: Any) -> None:
-    """Let translations begin with the token of the target's language, where there is one."""
+    """Let translations begin with the token of the target language, if there is one."""
     language = getattr(tokenizer, "tgt_lang", None)
     if language is None or not hasattr(tokenizer, "src_lang"):
         return
@@ -292,13 +301,13 @@ def begin_with_language(model: PreTrainedModel, tokenizer: Any) -> None:
     if tokenizer(text_target="")["input_ids"][0] == token:
         model.generation_config.forced_bos_token_id = token
     else:
-        # The first mBART has the language behind a sentence, and wraps it round to the front.
+        # The first mBART puts the language after a sentence, and the decoder begins with it.
         model.config.decoder_start_token_id = token
         model.generation_config.decoder_start_token_id = token
 
 
 def _code(tokenizer: Any, language: str, option: str) -> str:
-    """What the tokenizer calls a language: de, de_DE; deu_Latn must be given."""
+    """The tokenizer's code for a language. `de` finds de or de_DE, but not deu_Latn."""
     codes = _codes(tokenizer)
     if language in codes:
         return language
@@ -317,6 +326,6 @@ def _codes(tokenizer: Any) -> dict[str, int]:
     known = getattr(tokenizer, "lang_code_to_id", None)
     if known:
         return dict(known)
-    # NLLB keeps its codes only as special tokens, as they are: deu_Latn.
+    # NLLB has its codes only as special tokens, such as deu_Latn.
     tokens = [str(token) for token in tokenizer.get_added_vocab() if "_" in str(token)]
     return {token: tokenizer.convert_tokens_to_ids(token) for token in tokens}

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from itertools import islice
+from typing import ClassVar
 
-from headcount.analysis.ablation.one import ALPHA, too_coarse
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headcount.analysis.ablation.one import ALPHA, change_label, too_coarse
 from headcount.analysis.ablation.subject import Subject
 from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
+from headcount.heads.blocks import AttentionBlock
 from headcount.heads.mask import HeadMask
-from headcount.plots.style import axis_label, unit
+from headcount.plots.style import BLUE, GREY, RED, axis_label, dress, new_figure, unit
 from headcount.runs.settings import RunSettings
+from headcount.runs.trainer import Evaluation
 from headcount.stats.numbers import shown
 from headcount.stats.significance import holm
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
 class Alone:
-    """A block with one head.
+    """A block that keeps only its best head.
 
     Attributes:
-        block: its name.
-        heads: how many it has.
-        best: the number of the head that is best alone, on the set to choose on.
-        chosen_change: of the metric on that set, where it is the best of all heads.
-        value: the metric on the set to report.
-        change: from the unpruned model there.
-        p_value: of the paired test there.
+        block: name of the block.
+        heads: number of heads that the block has.
+        best: number of the head that is best alone on the set to choose on.
+        chosen_change: change of the metric on that set. It flatters, since the head was chosen
+            there.
+        value: the metric on the reported set.
+        change: difference from the unpruned model on the reported set.
+        p_value: p-value of the paired test on the reported set.
     """
 
     block: str
@@ -49,18 +52,18 @@ class AblateAllButOne(Analysis):
     """Every block reduced to its best head, one block at a time.
 
     Attributes:
-        model: its name.
-        task: its name.
-        chosen_on: the evaluation set that the heads were chosen on.
-        split: the one that is reported.
-        examples: in it.
-        halves: both are halves of one set.
-        metric: that decides.
-        greater_is_better: of the metric.
+        model: name of the model.
+        task: name of the task.
+        chosen_on: name of the evaluation set that the heads were chosen on.
+        split: name of the reported evaluation set.
+        examples: number of examples in the reported set.
+        halves: whether these are the two halves of one set.
+        metric: name of the metric.
+        greater_is_better: whether a larger value of the metric is better.
         whole: the metric of the unpruned model on the reported set.
-        blocks: those with several heads, in their order.
-        alpha: level of the tests.
-        least: the smallest p-value that the tests can tell; 0 where they are exact.
+        blocks: the blocks with several heads, in order.
+        alpha: significance level of the tests.
+        least: the smallest p-value that the tests can give; 0 if they are exact.
     """
 
     kind: ClassVar[str] = "ablate-all-but-one"
@@ -101,8 +104,6 @@ class AblateAllButOne(Analysis):
         )
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         scale = unit(self.metric)
         return pd.DataFrame(
             {
@@ -118,18 +119,16 @@ class AblateAllButOne(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.figures.ablation import draw_all_but_one
-
         return {"all-but-one": draw_all_but_one(self)} if self.blocks else {}
 
 
 def ablate_all_but_one(given: Subject | RunSettings, alpha: float = ALPHA) -> AblateAllButOne:
-    """Close all heads of a block but one; the one is chosen on a set that is not reported.
+    """Close all heads of a block except one, which is chosen on a set that is not reported.
 
     Args:
-        given: a model with evaluation sets, or the settings of a run with a fine-tuned one. Heads
-            are chosen on the first set and reported on the second, or on halves of the only one.
-        alpha: level of the tests.
+        given: the model with its evaluation sets, or the settings of a run with a fine-tuned model.
+            Heads are chosen on the first set and reported on the second. A single set is halved.
+        alpha: significance level; a p-value below it counts as a real difference.
     """
     subject = subject_of(given)
     halves = len(subject.sets) < 2
@@ -138,25 +137,11 @@ def ablate_all_but_one(given: Subject | RunSettings, alpha: float = ALPHA) -> Ab
     chosen_on, split = subject.sets[:2]
     everything = HeadMask.all(subject.heads)
     blocks = [block for block in subject.heads.blocks if block.num_heads > 1]
-    alone = [
-        subject.without([other for other in block.indices if other != index])
-        for block in blocks
-        for index in block.indices
-    ]
-    whole, *others = subject.evaluate(chosen_on, [everything, *alone])
-    best: list[tuple[int, float]] = []  # place in the block, and the change
-    masks: list[HeadMask] = []
-    start = 0
-    for block in blocks:
-        changes = [
-            subject.value(found) - subject.value(whole)
-            for found in others[start : start + block.num_heads]
-        ]
-        place = max(range(block.num_heads), key=lambda i: subject.better_by(changes[i], 0.0))
-        best.append((place, changes[place]))
-        masks.append(alone[start + place])
-        start += block.num_heads
-    reported, *found = subject.evaluate(split, [everything, *masks])
+    alone = [_each_alone(subject, block) for block in blocks]
+    masks = [mask for of_block in alone for mask in of_block]
+    best = _best(subject, blocks, subject.evaluate(chosen_on, [everything, *masks]))
+    chosen = [of_block[place] for of_block, (place, _) in zip(alone, best, strict=True)]
+    reported, *found = subject.evaluate(split, [everything, *chosen])
     value = subject.value(reported)
     tests = subject.compared(split, reported, found, alpha)
     rows = tuple(
@@ -171,3 +156,56 @@ def ablate_all_but_one(given: Subject | RunSettings, alpha: float = ALPHA) -> Ab
         subject.metric, subject.greater_is_better, value, rows, alpha,
         max((test.least for test in tests), default=0.0),
     )  # fmt: skip
+
+
+def _each_alone(subject: Subject, block: AttentionBlock) -> list[HeadMask]:
+    """For each head of a block, the mask that closes the block's other heads."""
+    return [
+        subject.without([other for other in block.indices if other != index])
+        for index in block.indices
+    ]
+
+
+def _best(
+    subject: Subject, blocks: Sequence[AttentionBlock], evaluations: Sequence[Evaluation]
+) -> list[tuple[int, float]]:
+    """For each block, which of its heads is best alone, and how it changes the metric."""
+    whole, *others = map(subject.value, evaluations)
+    values = iter(others)
+    best = []
+    for block in blocks:
+        changes = [value - whole for value in islice(values, block.num_heads)]
+        gains = [subject.better_by(change, 0.0) for change in changes]
+        place = gains.index(max(gains))
+        best.append((place, changes[place]))
+    return best
+
+
+def draw_all_but_one(found: AblateAllButOne) -> Figure:
+    """The change for each block that keeps one head; filled if the p-value is below alpha."""
+    scale = unit(found.metric)
+    changes = [scale * b.change for b in found.blocks]
+    figure = new_figure(5.4, 0.27 * len(changes) + 1.4)
+    axes = figure.subplots()
+    places = range(len(changes))
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.hlines(places, 0, changes, color="#bbbbbb", linewidth=2)
+    for low, label in ((True, f"p < {found.alpha:g}"), (False, "not significant")):
+        chosen = [i for i in places if (found.blocks[i].p_value < found.alpha) == low]
+        if not chosen:
+            continue
+        axes.scatter(
+            [changes[i] for i in chosen], chosen, s=34, zorder=3, label=label,
+            color=RED if low else "white", edgecolors=RED if low else BLUE, linewidths=1.5,
+            marker="D" if low else "o",
+        )  # fmt: skip
+    dress(
+        axes,
+        f"{found.model}, {found.split}: one head left in a block",
+        change_label(found.metric),
+        "",
+    )
+    axes.set_yticks(places, [f"{b.block}  (head {b.best})" for b in found.blocks])
+    axes.invert_yaxis()
+    axes.legend(fontsize=8, frameon=False, loc="best")
+    return figure

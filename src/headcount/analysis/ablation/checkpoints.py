@@ -7,31 +7,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from headcount.analysis.ablation.greedy import STEP, Point, curve_points, steps
-from headcount.analysis.ablation.one import chosen_set
-from headcount.analysis.ablation.subject import Subject
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headcount.analysis.ablation.greedy import (
+    COLOURS,
+    MARKERS,
+    STEP,
+    Point,
+    curve_points,
+    share_axis,
+    steps,
+)
+from headcount.analysis.ablation.subject import Subject, chosen_set
 from headcount.analysis.ablation.task_subject import TaskSubject
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
-from headcount.plots.style import axis_label, unit
+from headcount.plots.style import axis_label, dress, legend, new_figure, unit
 from headcount.pruners.choice import Scope
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.settings import RunSettings
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+_MOST_LINES = 7  # checkpoints; with more, a colour bar replaces the legend
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A model of the training.
+    """One checkpoint of the training.
 
     Attributes:
-        name: of the checkpoint.
-        points: the metric from no head closed to all.
+        name: name of the checkpoint.
+        points: the metric, from no head closed to all.
     """
 
     name: str
@@ -48,12 +58,12 @@ class AblateCheckpoints(Analysis):
     """Heads closed by importance in every checkpoint of a training.
 
     Attributes:
-        task: its name.
-        split: the evaluation set.
-        examples: in it.
-        metric: that decides.
-        greater_is_better: of the metric.
-        moments: in the order of the training.
+        task: name of the task.
+        split: name of the evaluation set.
+        examples: number of examples in it.
+        metric: name of the metric.
+        greater_is_better: whether a larger value of the metric is better.
+        moments: the checkpoints, in the order of the training.
     """
 
     kind: ClassVar[str] = "ablate-checkpoints"
@@ -89,15 +99,13 @@ class AblateCheckpoints(Analysis):
         return self.moments[-1]
 
     def relative(self, moment: Moment, point: Point) -> float:
-        """The metric in percent of the checkpoint's unpruned one; for a loss, the inverse ratio."""
+        """The metric in percent of the same checkpoint with all heads; inverted for a loss."""
         above, below = point.value, moment.whole
         if not self.greater_is_better:
             above, below = below, above
         return 100 * above / below if below else float("nan")
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         rows = [(moment, point) for moment in self.moments for point in moment.points]
         return pd.DataFrame(
             {
@@ -110,8 +118,6 @@ class AblateCheckpoints(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.figures.ablation_curves import draw_checkpoints, draw_training
-
         made = {"checkpoints": draw_checkpoints(self)}
         return made | ({"training": draw_training(self)} if len(self.moments) > 2 else {})
 
@@ -127,13 +133,13 @@ def ablate_checkpoints(
     """Close heads by importance in each model of a training.
 
     Args:
-        given: the models with their evaluation sets in order, or the settings of a run whose model
-            is each of `folders` in turn.
-        folders: model folders in order, see `find_checkpoints`.
-        step: share of the heads that is closed between two points.
-        split: the evaluation set; None for the first.
-        sample: share of the training data that importance is scored on.
-        progress: who wants to know.
+        given: the models with their evaluation sets, in order; or the settings of a run, whose
+            model is then each of `folders` in turn.
+        folders: model folders in order, see `find_checkpoints`; only used with settings.
+        step: share of the heads that is closed between two points; smaller gives a finer curve.
+        split: name of the evaluation set; None takes the first.
+        sample: share of the training data that importance is scored on; less is faster.
+        progress: receives each stage and step, for a progress bar; None shows nothing.
     """
     shares = steps(step)
     number = len(folders) if isinstance(given, RunSettings) else len(given)
@@ -163,14 +169,14 @@ def ablate_checkpoints(
 
 
 def find_checkpoints(folders: Sequence[Path], pattern: str = "checkpoint-*") -> list[Path]:
-    """Model folders in order: those given, or the checkpoints inside, by their numbers.
+    """Model folders in order: the given ones, or the checkpoints inside them by number.
 
-    Checkpoints that are given themselves are put in order too, since a shell's `checkpoint-*` has
-    1000 before 500; models with other names stay as they were given.
+    Given checkpoints are sorted too, because a shell lists `checkpoint-1000` before
+    `checkpoint-500`. Models with other names stay in the given order.
 
     Args:
-        folders: of models, or of trainings.
-        pattern: of the checkpoints' names in the folder of a training.
+        folders: folders of models or of trainings.
+        pattern: names of the checkpoints in a training's folder, with wildcards.
     """
     if all(fnmatch(folder.name, pattern) for folder in folders):
         folders = sorted(folders, key=_by_number)
@@ -195,3 +201,52 @@ def _by_number(path: Path) -> tuple[list[int], str]:
 
 def _nearest(moment: Moment, share: float) -> Point:
     return min(moment.points, key=lambda point: abs(point.share - share))
+
+
+def draw_checkpoints(found: AblateCheckpoints) -> Figure:
+    """A line per checkpoint; later ones are darker (Fig. 5, right)."""
+    figure = new_figure(5.2, 3.9)
+    axes = figure.subplots()
+    colours = mpl.colormaps["viridis_r"](np.linspace(0.1, 1, len(found.moments)))
+    few = len(found.moments) <= _MOST_LINES
+    for place, moment in enumerate(found.moments):
+        axes.plot(
+            [point.share for point in moment.points],
+            [found.relative(moment, point) for point in moment.points],
+            color=colours[place], marker=MARKERS[place % len(MARKERS)], markersize=4,
+            label=f"{moment.name} [{unit(found.metric) * moment.whole:.1f}]",
+        )  # fmt: skip
+    title = f"{found.task}, {found.split}: the least important heads closed"
+    dress(axes, title, "heads closed", f"% of unpruned {_plain(found.metric)}")
+    share_axis(axes)
+    if few:
+        legend(figure, axes)
+    else:
+        shades = mpl.cm.ScalarMappable(mpl.colors.Normalize(1, len(found.moments)), "viridis_r")
+        figure.colorbar(shades, ax=axes, label="checkpoint", fraction=0.05)
+    return figure
+
+
+def draw_training(found: AblateCheckpoints) -> Figure:
+    """A line per share of closed heads, along the training (Fig. 5, left)."""
+    shares = [point.share for point in found.moments[0].points]
+    chosen = [place for place, share in enumerate(shares) if round(10 * share) in (2, 4, 6, 8)]
+    figure = new_figure(5.2, 3.7)
+    axes = figure.subplots()
+    for look, place in enumerate(chosen):
+        axes.plot(
+            range(len(found.moments)),
+            [found.relative(moment, moment.points[place]) for moment in found.moments],
+            color=COLOURS[look % len(COLOURS)], marker=MARKERS[look % len(MARKERS)],
+            markersize=5, label=f"{shares[place]:.0%} closed",
+        )  # fmt: skip
+    title = f"{found.task}, {found.split}: heads closed, along a training"
+    dress(axes, title, "checkpoint", f"% of unpruned {_plain(found.metric)}")
+    names = [f"{m.name.removeprefix('checkpoint-')}" for m in found.moments]
+    axes.set_xticks(range(len(names)), names, rotation=40 if len(names) > 6 else 0)
+    legend(figure, axes)
+    return figure
+
+
+def _plain(metric: str) -> str:
+    return axis_label(metric).removesuffix(", %")

@@ -5,37 +5,38 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
+import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 from torch import Tensor
 
-from headcount.analysis.ablation.one import ablate_one, chosen_set
-from headcount.analysis.ablation.subject import Subject
+from headcount.analysis.ablation.one import ablate_one
+from headcount.analysis.ablation.subject import Subject, chosen_set
 from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import Kind
-from headcount.plots.style import axis_label, unit
+from headcount.plots.style import BLUE, GREEN, RED, axis_label, dress, legend, new_figure, unit
 from headcount.pruners.choice import Scope, choose
 from headcount.runs.settings import RunSettings
 from headcount.stats.numbers import shown
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
 Order = Literal["importance", "ablation"]
-STEP = 0.1  # of the heads
+STEP = 0.1  # share of the heads that is closed between two points
+COLOURS, MARKERS = (BLUE, RED, GREEN, "#000000"), ("o", "s", "^", "D")
 
 
 @dataclass(frozen=True)
 class Point:
-    """So many heads closed.
+    """The metric with some heads closed.
 
     Attributes:
-        share: of the heads that the curve is about.
-        heads: how many.
+        share: share of the heads that are closed, among those that the curve is about.
+        heads: number of heads that are closed.
         value: the metric.
     """
 
@@ -49,9 +50,9 @@ class Curve:
     """Heads closed in one order.
 
     Attributes:
-        order: by gradient importance, or by what closing each alone costs.
+        order: by gradient importance, or by what closing each head alone costs.
         scope: "all", or the kind of attention whose heads are closed.
-        points: from none closed to all.
+        points: from no head closed to all.
     """
 
     order: Order
@@ -64,13 +65,13 @@ class AblateGreedy(Analysis):
     """The metric against the share of closed heads.
 
     Attributes:
-        model: its name.
-        task: its name.
-        split: the evaluation set.
-        examples: in it.
-        metric: that decides.
-        greater_is_better: of the metric.
-        curves: one for each order and scope.
+        model: name of the model.
+        task: name of the task.
+        split: name of the evaluation set.
+        examples: number of examples in it.
+        metric: name of the metric.
+        greater_is_better: whether a larger value of the metric is better.
+        curves: one per order and scope.
     """
 
     kind: ClassVar[str] = "ablate-greedy"
@@ -118,8 +119,6 @@ class AblateGreedy(Analysis):
         return share
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         rows = [(curve, point) for curve in self.curves for point in curve.points]
         return pd.DataFrame(
             {
@@ -132,8 +131,6 @@ class AblateGreedy(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.figures.ablation_curves import draw_greedy
-
         return {"greedy": draw_greedy(self)}
 
 
@@ -147,12 +144,12 @@ def ablate_greedy(
     """Close more and more heads in the order of their importance.
 
     Args:
-        given: a model with evaluation sets, or the settings of a run with a fine-tuned one.
-        kinds: close heads of these kinds of attention, one kind at a time; all heads if empty.
-        step: share of the heads that is closed between two points.
-        by_ablation: also in the order of what closing each head alone costs, which takes an
-            evaluation per head.
-        split: the evaluation set; None for the first.
+        given: the model with its evaluation sets, or the settings of a run with a fine-tuned model.
+        kinds: kinds of attention whose heads are closed, one kind at a time; empty means all heads.
+        step: share of the heads that is closed between two points; smaller gives a finer curve.
+        by_ablation: also close heads in the order of what closing each alone costs. This takes one
+            evaluation per head; turn it off to save time.
+        split: name of the evaluation set; None takes the first.
     """
     subject = subject_of(given)
     scopes = _scopes(subject, kinds)
@@ -174,8 +171,19 @@ def ablate_greedy(
     )  # fmt: skip
 
 
+def _scopes(subject: Subject, kinds: Sequence[str]) -> dict[str, Scope]:
+    there = {block.kind for block in subject.heads.blocks}
+    for kind in kinds:
+        if kind not in there:
+            known = ", ".join(k for k in get_args(Kind) if k in there)
+            raise HeadcountError(
+                f"there are no heads of the kind {kind!r} in {subject.name}; it has {known}"
+            )
+    return {kind: Scope(kinds=(kind,)) for kind in kinds} or {"all": Scope()}
+
+
 def steps(step: float) -> list[float]:
-    """Shares from 0 to 1."""
+    """The shares of heads to close, from 0 to 1."""
     if not 0 < step <= 1:
         raise HeadcountError(
             f"the step is {step}, expected a share of the heads; give one between 0 and 1, as 0.1"
@@ -199,12 +207,32 @@ def curve_points(
     return points, len(found[0].predictions)
 
 
-def _scopes(subject: Subject, kinds: Sequence[str]) -> dict[str, Scope]:
-    there = {block.kind for block in subject.heads.blocks}
-    for kind in kinds:
-        if kind not in there:
-            known = ", ".join(k for k in get_args(Kind) if k in there)
-            raise HeadcountError(
-                f"there are no heads of the kind {kind!r} in {subject.name}; it has {known}"
-            )
-    return {kind: Scope(kinds=(kind,)) for kind in kinds} or {"all": Scope()}
+def draw_greedy(found: AblateGreedy) -> Figure:
+    """Solid by importance, dashed by ablation (Fig. 3); a colour per kind of attention (Fig. 4)."""
+    figure = new_figure(5.2, 3.7)
+    axes = figure.subplots()
+    scopes = list(dict.fromkeys(curve.scope for curve in found.curves))
+    for curve in found.curves:
+        place = scopes.index(curve.scope)
+        dashed = curve.order == "ablation"
+        # With one scope, the colours can show the orders instead.
+        look = place if len(scopes) > 1 else int(dashed)
+        axes.plot(
+            [point.share for point in curve.points],
+            [unit(found.metric) * point.value for point in curve.points],
+            color=COLOURS[look % len(COLOURS)], marker=MARKERS[look % len(MARKERS)],
+            markersize=5, linestyle="--" if dashed else "-",
+            markerfacecolor="white" if dashed else None,
+            label=f"{curve.scope} heads, by {curve.order}",
+        )  # fmt: skip
+    title = f"{found.model}, {found.split}: the least important heads closed"
+    dress(axes, title, "heads closed", axis_label(found.metric))
+    share_axis(axes)
+    legend(figure, axes)
+    return figure
+
+
+def share_axis(axes: Axes) -> None:
+    """Show the share of closed heads across, in percent."""
+    axes.set_xlim(-0.02, 1.02)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from headcount.analysis.ablation.subject import Subject
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from headcount.analysis.ablation.subject import Subject, chosen_set
 from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
-from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
-from headcount.plots.style import axis_label, unit
+from headcount.plots.style import BLUE, RED, axis_label, dress, new_figure, unit
 from headcount.runs.settings import RunSettings
 from headcount.stats.numbers import shown
+from headcount.stats.resampling import Array
 from headcount.stats.significance import holm
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 ALPHA = 0.01  # Michel et al. underline what is below
 _NAMED = 5  # heads that the note names
+_MOST_WRITTEN = 16  # heads per block; with more, numbers in the cells would be too small to read
 
 
 @dataclass(frozen=True)
 class Effect:
-    """Of closing one head.
+    """What closing one head changes.
 
     Attributes:
-        block: of the head.
-        head: its number in the block.
-        value: the metric without it.
-        change: from the unpruned model, in the metric's unit.
-        p_value: of the paired test of both.
+        block: name of the head's block.
+        head: number of the head in its block.
+        value: the metric without the head.
+        change: difference from the unpruned model, in the metric's unit.
+        p_value: p-value of the paired test against the unpruned model.
     """
 
     block: str
@@ -44,7 +47,7 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """As `HeadMap` has it."""
+        """The head's name, as in `HeadMap`: `encoder.3.7`."""
         return f"{self.block}.{self.head}"
 
 
@@ -53,16 +56,16 @@ class AblateOne(Analysis):
     """Every head closed alone.
 
     Attributes:
-        model: its name.
-        task: its name.
-        split: the evaluation set.
-        examples: in it.
-        metric: that decides.
-        greater_is_better: of the metric.
+        model: name of the model.
+        task: name of the task.
+        split: name of the evaluation set.
+        examples: number of examples in it.
+        metric: name of the metric.
+        greater_is_better: whether a larger value of the metric is better.
         whole: the metric of the unpruned model.
-        effects: of the heads, in their order.
-        alpha: level of the tests.
-        least: the smallest p-value that the tests can tell; 0 where they are exact.
+        effects: one per head, in the order of the heads.
+        alpha: significance level of the tests.
+        least: the smallest p-value that the tests can give; 0 if they are exact.
     """
 
     kind: ClassVar[str] = "ablate-one"
@@ -96,18 +99,18 @@ class AblateOne(Analysis):
         )
 
     def significant(self, corrected: bool = False) -> list[Effect]:
-        """Heads whose test is below alpha, with Holm's correction or without."""
+        """The heads with a p-value below alpha, with or without Holm's correction."""
         p_values = [e.p_value for e in self.effects]
         raised = holm(p_values) if corrected else p_values
         return [e for e, p in zip(self.effects, raised, strict=True) if p < self.alpha]
 
     def ranked(self) -> list[Effect]:
-        """The heads by what their absence costs, the dearest first."""
+        """All heads, the one whose absence costs most first."""
         sign = 1.0 if self.greater_is_better else -1.0
         return sorted(self.effects, key=lambda e: sign * e.change)
 
     def dearest(self, number: int) -> list[Effect]:
-        """The first of `ranked`, as far as their absence costs anything."""
+        """The first heads of `ranked`, without those whose absence costs nothing."""
         sign = 1.0 if self.greater_is_better else -1.0
         return [e for e in self.ranked()[:number] if sign * e.change < 0]
 
@@ -119,8 +122,6 @@ class AblateOne(Analysis):
         return found
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         blocks = self.blocks()
         columns = sorted({e.head for e in self.effects})
         scale = unit(self.metric)
@@ -131,8 +132,6 @@ class AblateOne(Analysis):
         return pd.DataFrame(rows, columns=["block", *map(str, columns)])
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.figures.ablation import draw_histogram, draw_map
-
         return {"heads": draw_map(self), "histogram": draw_histogram(self)}
 
 
@@ -142,9 +141,9 @@ def ablate_one(
     """Close each head alone and compare with the unpruned model, example by example.
 
     Args:
-        given: a model with evaluation sets, or the settings of a run with a fine-tuned one.
-        split: the evaluation set; None for the first.
-        alpha: level of the tests.
+        given: the model with its evaluation sets, or the settings of a run with a fine-tuned model.
+        split: name of the evaluation set; None takes the first.
+        alpha: significance level; a p-value below it counts as a real difference.
     """
     subject = subject_of(given)
     name = chosen_set(subject, split)
@@ -164,24 +163,93 @@ def ablate_one(
     )  # fmt: skip
 
 
+def draw_map(found: AblateOne) -> Figure:
+    """Blocks down, heads across; orange if the model is worse without the head."""
+    blocks = found.blocks()
+    width = max(e.head for e in found.effects) + 1
+    grid = np.full((len(blocks), width), np.nan)
+    for row, effects in enumerate(blocks.values()):
+        for effect in effects:
+            grid[row, effect.head] = unit(found.metric) * effect.change
+    most = float(np.nanmax(np.abs(grid))) or 1.0
+    figure = new_figure(0.42 * width + 2.4, 0.34 * len(blocks) + 1.6)
+    axes = figure.subplots()
+    # Orange is worse, whether the metric is to be large or small.
+    colours = "PuOr" if found.greater_is_better else "PuOr_r"
+    image = axes.imshow(grid, cmap=colours, vmin=-most, vmax=most, aspect="auto")
+    _write_changes(axes, found, grid, most)
+    _head_axes(axes, width, list(blocks))
+    axes.set_title(
+        f"{found.model}, {found.split}: change without each head\n"
+        f"* p < {found.alpha:g}   ** also after Holm's correction",
+        loc="left",
+        fontsize=9.5,
+    )
+    bar = figure.colorbar(image, ax=axes, fraction=0.05)
+    bar.set_label(change_label(found.metric), fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    return figure
+
+
+def draw_histogram(found: AblateOne) -> Figure:
+    """How many heads leave the model at each value of the metric (Fig. 1)."""
+    scale = unit(found.metric)
+    values = np.array([scale * e.value for e in found.effects])
+    figure = new_figure(5.2, 3.2)
+    axes = figure.subplots()
+    axes.hist(values, bins=min(40, max(10, len(values) // 4)), color=BLUE, edgecolor="white")
+    axes.axvline(scale * found.whole, color=RED, linestyle="--", linewidth=1.6)
+    axes.annotate(
+        "unpruned", (scale * found.whole, 1), xycoords=("data", "axes fraction"), xytext=(4, -9),
+        textcoords="offset points", color=RED, fontsize=9,
+    )  # fmt: skip
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    title = f"{found.model}, {found.split}: without one of {len(values)} heads"
+    dress(axes, title, axis_label(found.metric), "heads")
+    return figure
+
+
 def too_coarse(tests: int, least: float, alpha: float) -> str:
-    """What to say of Holm's correction where no p-value could survive it; else nothing."""
+    """A remark if no p-value can be small enough for Holm's correction; else an empty text."""
     if tests * least < alpha:
         return ""
     return f", which none can be: their resamples tell no p-value below {least:.1g}"
 
 
-def chosen_set(subject: Subject, split: str | None, place: int = 0) -> str:
-    """The evaluation set of that name, or the one at that place."""
-    names: Sequence[str] = subject.sets
-    if split is None:
-        return names[place]
-    if split not in names:
-        raise HeadcountError(
-            f"there is no evaluation set {split!r}; this task has {', '.join(names)}"
-        )
-    return split
+def change_label(metric: str) -> str:
+    """The label of an axis with changes of a metric, which are percentage points, not percent."""
+    return f"change of {axis_label(metric).replace(', %', ', points')}"
 
 
 def _signed(found: AblateOne, change: float) -> str:
     return f"{unit(found.metric) * change:+.2f}".replace("-", "−")
+
+
+def _write_changes(axes: Axes, found: AblateOne, grid: Array, most: float) -> None:
+    """Write the change and the stars of its test into every cell."""
+    sure = {e.name for e in found.significant(corrected=True)}
+    low = {e.name for e in found.significant()}
+    for row, effects in enumerate(found.blocks().values()):
+        for effect in effects:
+            value = grid[row, effect.head]
+            mark = "**" if effect.name in sure else "*" if effect.name in low else ""
+            text = f"{_short(value)}{mark}" if grid.shape[1] <= _MOST_WRITTEN else mark
+            colour = "white" if abs(value) > 0.7 * most else "black"
+            axes.text(
+                effect.head, row, text, ha="center", va="center", fontsize=7, color=colour,
+                fontweight="bold" if mark else "normal",
+            )  # fmt: skip
+
+
+def _short(value: float) -> str:
+    digits = 1 if abs(value) < 99.95 else 0
+    text = f"{value:.{digits}f}".replace("-", "−")
+    return "0" if float(f"{value:.{digits}f}") == 0 else text
+
+
+def _head_axes(axes: Axes, width: int, blocks: list[str]) -> None:
+    axes.set_xlabel("head", fontsize=9)
+    axes.set_xticks(range(width))
+    axes.set_yticks(range(len(blocks)), blocks)
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)

@@ -1,8 +1,8 @@
 """Forward passes under many masks that share what the masks do not change.
 
-A mask changes nothing before its first closed head. The unpruned model is run once per batch; for
-each mask, modules that end before that head is read answer with what they returned then, and only
-the rest is computed. Several masks go through the model side by side, with a row of gates each.
+A mask changes nothing before its first closed head. So the unpruned model runs once per batch. For
+each mask, the modules that end before that head is read return what they returned then, and only
+the rest is computed. Several masks run side by side in one batch, each with its own gates.
 """
 
 from __future__ import annotations
@@ -16,35 +16,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.analysis.ablation.trace import (
-    Batch,
-    Call,
-    Key,
-    each_leaf,
-    projection_path,
-    trace,
-)
+from headcount.analysis.ablation.trace import Call, Key, each_leaf, projection_path, trace
+from headcount.batch import Batch, batch_size
 from headcount.errors import HeadcountError
 from headcount.gates import GateHook, masked
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 
-ROWS = 64  # examples that go through the model side by side
-_SMALLEST = 8  # examples per batch, below which small products are slow
-_PROBES = 2  # examples that the shared passes are proved on
-_TOLERANCE = 1e-4  # of the logits, relative to them above 1
+ROWS = 64  # examples that run through the model side by side
+_SMALLEST = 8  # examples per batch; smaller matrix products are slow
+_PROBES = 2  # examples that the shared passes are checked on
+_TOLERANCE = 1e-4  # allowed difference of the logits, relative to the largest if above 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is not computed anew.
+    """Which calls need not be computed again.
 
     Attributes:
-        starts: by block, when its output projection is first called, on the clock of the trace.
-        calls: by block, the outermost calls that end before.
-        grows: of each call, for every tensor that it returns, whether it has rows per example.
-        stacks: whether several masks can go through the model side by side.
+        starts: for each block, when its output projection is first called, on the trace's clock.
+        calls: for each block, the outermost calls that end before that.
+        grows: for each call and each tensor that it returns, whether there is a row per example.
+        stacks: whether several masks can run through the model side by side.
     """
 
     starts: tuple[int, ...]
@@ -57,10 +51,10 @@ class MaskedPasses:
     """The logits of a model under many masks, the same as under each alone.
 
     Args:
-        model: in evaluation mode; it is not changed.
-        example: a batch like those to come. The shared passes are proved on its first examples;
-            a model that they are not right for is run as a whole for every mask.
-        rows: examples that go through the model side by side.
+        model: the model, in evaluation mode; it is not changed.
+        example: a batch like those to come. The shared passes are checked on its first examples. If
+            they are wrong for this model, every mask gets a whole pass.
+        rows: examples that run through the model side by side; more needs more memory.
     """
 
     def __init__(self, model: nn.Module, example: Batch, rows: int = ROWS) -> None:
@@ -71,12 +65,12 @@ class MaskedPasses:
     def run(
         self, batch: Batch, masks: Sequence[HeadMask], take: Callable[[Tensor], Tensor]
     ) -> list[Tensor]:
-        """What `take` makes of the logits of a batch, under every mask.
+        """Apply `take` to the logits of a batch under every mask.
 
         Args:
-            batch: what the model takes.
-            masks: the heads to leave open; one that leaves all open costs nothing more.
-            take: called with the batch's logits under one mask.
+            batch: the inputs of the model.
+            masks: the heads to leave open. A mask of all heads costs nothing extra.
+            take: called with the logits of the batch under one mask; its results are returned.
         """
         gates = torch.stack([mask.gates()[list(self.heads.indices)] for mask in masks])
         return self._run(self.plan, batch, gates, take)
@@ -113,7 +107,7 @@ class MaskedPasses:
             def note(module: nn.Module, args: Any, output: Any) -> None:
                 key = (path, made.get(path, 0))
                 made[path] = key[1] + 1
-                if key in plan.grows:  # copied, since the model may go on in place
+                if key in plan.grows:  # copied, since the model may change it in place
                     recorded[key] = each_leaf(output, _copied)
 
             return note
@@ -127,7 +121,7 @@ class MaskedPasses:
     def _replay(
         self, plan: Plan, batch: Batch, recorded: dict[Key, Any], block: int, gates: Tensor
     ) -> Tensor:
-        """Logits of the batch under each row of gates, all in one, mask after mask."""
+        """Logits of the batch under each row of gates, one mask after the other."""
         copies, size = len(gates), batch_size(batch)
         answers: dict[str, list[Any]] = {}
         for call in plan.calls[block]:
@@ -155,7 +149,7 @@ class MaskedPasses:
         return tuple(torch.split(gates, sizes, dim=-1))
 
     def _proved(self, probe: Batch) -> Plan:
-        """The plan that shares most among those that give what masking gives."""
+        """The plan that shares most and still gives the same as masking."""
         none = Plan((0,) * len(self.heads.blocks), ((),) * len(self.heads.blocks), {})
         for shares in (True, False):
             try:
@@ -163,7 +157,7 @@ class MaskedPasses:
                 if self._is_right(plan, probe):
                     return plan
             except (HeadcountError, RuntimeError, ValueError, TypeError, KeyError):
-                continue  # a model of another make, which is run as a whole
+                continue  # a model that works differently gets whole passes
         return replace(none, stacks=False)
 
     def _plan(self, probe: Batch) -> Plan:
@@ -185,10 +179,10 @@ class MaskedPasses:
         return Plan(starts, shared, {key: grows[key] for key in used})
 
     def _is_right(self, plan: Plan, probe: Batch) -> bool:
-        """Whether closing all heads of a block but one gives the same with the plan and without."""
+        """Whether the plan gives the same as masking, with one head left in each block."""
         heads = self.heads
         everything = HeadMask.all(heads)
-        # Of the first block two masks, which go side by side.
+        # Two masks for the first block, so that some run side by side.
         kept = [i for b in heads.blocks for i in b.indices[: 1 if b.offset else 2]]
         owner = {i: set(b.indices) for b in heads.blocks for i in b.indices}
         masks = [everything - HeadMask.from_indices(heads, owner[i] - {i}) for i in kept]
@@ -204,18 +198,13 @@ class MaskedPasses:
 
 
 def small_batch(heads: HeadMap, rows: int) -> int:
-    """Examples per batch so that a block's masks fill the rows: few examples pad little."""
+    """The batch size with which a block's masks fill the rows; small batches need less padding."""
     most = max((block.num_heads for block in heads.blocks), default=1)
     return min(rows, max(_SMALLEST, rows // max(most, 1)))
 
 
-def batch_size(batch: Batch) -> int:
-    """How many examples a batch has."""
-    return int(next(value.shape[0] for value in batch.values() if isinstance(value, Tensor)))
-
-
 def tiled(batch: Batch, copies: int) -> dict[str, Any]:
-    """The batch so many times, copy after copy."""
+    """The batch repeated, one copy after the other."""
     size = batch_size(batch)
     return {
         name: _repeated(value, copies)
@@ -246,14 +235,14 @@ def _copied(value: Any) -> Any:
 def _tiled(value: Any, grows: Iterator[bool], copies: int) -> Any:
     if not isinstance(value, Tensor):
         return value
-    # Copied in any case: what the model changes in place, the next pass must find as it was.
+    # Always copied: the model may change it in place, and the next pass needs it unchanged.
     return _repeated(value, copies) if next(grows) and copies > 1 else value.clone()
 
 
 def _grown(
     once: tuple[tuple[int, ...], ...] | None, twice: tuple[tuple[int, ...], ...] | None
 ) -> tuple[bool, ...] | None:
-    """Whether each tensor has twice the rows for twice the examples; None if it is not plain."""
+    """Whether each tensor has twice the rows for twice the examples; None if unclear."""
     if once is None or twice is None or len(once) != len(twice):
         return None
     grown = []
@@ -265,7 +254,7 @@ def _grown(
 
 
 def _outermost(calls: Sequence[Call]) -> tuple[Call, ...]:
-    """Those that are not made within another one of them, in the order of the forward pass."""
+    """The calls that are not inside another one of them, in the order of the forward pass."""
     kept: list[Call] = []
     for call in sorted(calls, key=lambda c: c.begins):
         if not kept or call.begins > kept[-1].ends:
@@ -275,7 +264,7 @@ def _outermost(calls: Sequence[Call]) -> tuple[Call, ...]:
 
 @contextmanager
 def _answering(module: nn.Module, answers: Sequence[Any]) -> Iterator[None]:
-    """Let a module return these in its next calls, and compute again in those after them."""
+    """Let a module return these answers in its next calls, and compute after that."""
     compute, own = module.forward, "forward" in vars(module)
     left = iter(answers)
     nothing = object()

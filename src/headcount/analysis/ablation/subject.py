@@ -1,4 +1,8 @@
-"""Whose heads are ablated: a fine-tuned model with evaluation sets and a metric."""
+"""Whose heads are ablated: a model with evaluation sets and a metric, which answers under any mask.
+
+`Subject` is what an ablation needs. `BatchSubject` is one from your own batches; `TaskSubject`, in
+`task_subject.py`, is one from the settings of a run.
+"""
 
 from __future__ import annotations
 
@@ -10,33 +14,33 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headcount.analysis.ablation.replay import MaskedPasses, batch_size
-from headcount.analysis.ablation.trace import Batch
+from headcount.analysis.ablation.replay import MaskedPasses
+from headcount.batch import Batch, batch_size
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.michel import importance
-from headcount.runs.evaluate import Evaluation
 from headcount.runs.progress import Progress, Silent, Told
+from headcount.runs.trainer import Evaluation
 from headcount.stats.significance import Predictions, Significance, compare, enough_resamples
 from headcount.tasks.metrics import accuracy
 
-_LEAST = 2  # examples that a paired test can compare
+_LEAST = 2  # examples that a paired test needs
 
 
 class Subject(ABC):
     """A fine-tuned model that answers evaluation sets under any mask.
 
     Attributes:
-        name: of the model.
-        task: of the task.
-        data: what its evaluation sets are parts of, by name; empty if that has none.
-        metric: that decides.
-        greater_is_better: of the metric.
+        name: name of the model.
+        task: name of the task.
+        data: name of the data that the evaluation sets are parts of; empty if it has none.
+        metric: name of the metric.
+        greater_is_better: whether a larger value of the metric is better.
         model: the model, in evaluation mode.
-        heads: its heads.
-        progress: who wants to know.
+        heads: the heads of the model.
+        progress: receives each stage and step, for a progress bar.
     """
 
     name: str
@@ -51,38 +55,38 @@ class Subject(ABC):
     @property
     @abstractmethod
     def sets(self) -> tuple[str, ...]:
-        """Names of the evaluation sets; the first is the one to choose on."""
+        """Names of the evaluation sets; heads are chosen on the first."""
 
     @abstractmethod
     def evaluate(self, split: str, masks: Sequence[HeadMask]) -> list[Evaluation]:
-        """The answers to an evaluation set under each mask."""
+        """Answer an evaluation set under each mask."""
 
     @abstractmethod
     def importance(self) -> Tensor:
-        """Michel's importance of every head that is there, on training data."""
+        """Michel's importance of every head of the model, scored on training data."""
 
     @abstractmethod
     def halved(self) -> Subject:
-        """The same with the first evaluation set in two halves."""
+        """The same subject, with the first evaluation set split into two halves."""
 
     def value(self, evaluation: Evaluation) -> float:
-        """The metric that decides."""
+        """The value of the metric."""
         return evaluation.metrics[self.metric]
 
     def better_by(self, value: float, whole: float) -> float:
-        """How much a value of the metric is better than another, whichever way it points."""
+        """How much better a value is than another; for a loss, smaller is better."""
         return value - whole if self.greater_is_better else whole - value
 
     def compared(
         self, split: str, whole: Evaluation, others: Sequence[Evaluation], alpha: float
     ) -> list[Significance]:
-        """The two-sided paired test over the examples that fits the metric, for each of the others.
+        """Test each mask against the unpruned model: two-sided, paired over the examples.
 
         Args:
-            split: the evaluation set.
+            split: name of the evaluation set.
             whole: answers of the unpruned model.
-            others: answers under masks.
-            alpha: the level; with the number of tests it says how fine their p-values must be.
+            others: answers under each mask.
+            alpha: significance level. A smaller one, or more masks, needs more resamples.
         """
         resamples = enough_resamples(len(others), alpha)
         signature, positive = self._signature(split), self._positive()
@@ -94,7 +98,7 @@ class Subject(ABC):
         ]
 
     def without(self, indices: Sequence[int]) -> HeadMask:
-        """All heads but these."""
+        """The mask of all heads except these."""
         return HeadMask.all(self.heads) - HeadMask.from_indices(self.heads, indices)
 
     def _signature(self, split: str) -> str:
@@ -104,31 +108,16 @@ class Subject(ABC):
         return None
 
 
-def refuse_few(split: str, examples: int) -> None:
-    """Tell that a set has too few examples for a paired test."""
-    if examples < _LEAST:
-        raise HeadcountError(
-            f"{split} has {examples} example{'' if examples == 1 else 's'}, expected at least "
-            f"{_LEAST}; a paired test compares examples, so give more"
-        )
-
-
-def _as_predictions(side: Evaluation) -> Predictions:
-    # Losses need no reference, but a test wants one for each.
-    gold = side.gold if side.gold is not None else np.zeros(len(side.predictions)).tolist()
-    return Predictions(tuple(side.predictions), tuple(gold))
-
-
 class BatchSubject(Subject):
-    """A model and batches of your own; the metric is the accuracy of its logits.
+    """A model with your own batches; the metric is the accuracy of its logits.
 
     Args:
-        model: gives logits for what the batches hold.
-        batches: of each evaluation set by its name, with `labels`; −100 is not counted. Each set
-            is a list of batches.
-        training: batches for `importance`; those of the first set if left out.
-        name: of the model.
-        progress: who wants to know.
+        model: a model that returns logits for the batches.
+        batches: the batches of each evaluation set, by its name. They need `labels`; a label of
+            −100 does not count.
+        training: batches to score `importance` on; None takes those of the first set.
+        name: name of the model, for titles.
+        progress: receives each stage and step, for a progress bar; None shows nothing.
     """
 
     metric, greater_is_better, task = "accuracy", True, "batches"
@@ -152,11 +141,11 @@ class BatchSubject(Subject):
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """As they were named."""
+        """The names of the evaluation sets, as given."""
         return tuple(self._batches)
 
     def evaluate(self, split: str, masks: Sequence[HeadMask]) -> list[Evaluation]:
-        """By shared passes; a prediction for every label that counts."""
+        """Predict every label that counts; the masks share forward passes."""
         answers: list[list[int]] = [[] for _ in masks]
         gold: list[int] = []
         for batch in self._batches[split]:
@@ -168,21 +157,48 @@ class BatchSubject(Subject):
         return [Evaluation({"accuracy": accuracy(row, gold)}, row, gold) for row in answers]
 
     def importance(self) -> Tensor:
-        """On the training batches."""
+        """Score the heads on the training batches."""
         return importance(self.model, self.heads, HeadMask.all(self.heads), self._training)
 
     def halved(self) -> BatchSubject:
-        """Every other example of every batch."""
+        """Put every other example of each batch into the second half."""
         split, batches = next(iter(self._batches.items()))
         halves = {
             f"{split}, {name} half": [
                 {key: value[start::2] for key, value in batch.items()}
                 for batch in batches
-                if batch_size(batch) > start  # one example alone has no second half
+                if batch_size(batch) > start  # a batch of one example is in the first half only
             ]
             for start, name in enumerate(("first", "second"))
         }
         return BatchSubject(self.model, halves, self._training, self.name, self.progress)
+
+
+def chosen_set(subject: Subject, split: str | None, place: int = 0) -> str:
+    """The evaluation set of this name; if None, the one at this place."""
+    names = subject.sets
+    if split is None:
+        return names[place]
+    if split not in names:
+        raise HeadcountError(
+            f"there is no evaluation set {split!r}; this task has {', '.join(names)}"
+        )
+    return split
+
+
+def refuse_few(split: str, examples: int) -> None:
+    """Raise if a set has too few examples for a paired test."""
+    if examples < _LEAST:
+        raise HeadcountError(
+            f"{split} has {examples} example{'' if examples == 1 else 's'}, expected at least "
+            f"{_LEAST}; a paired test compares examples, so give more"
+        )
+
+
+def _as_predictions(side: Evaluation) -> Predictions:
+    # Losses have no references, but the tests expect one per example.
+    gold = side.gold if side.gold is not None else np.zeros(len(side.predictions)).tolist()
+    return Predictions(tuple(side.predictions), tuple(gold))
 
 
 def _said(logits: Tensor, where: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A model of a task whose heads are ablated, from the settings of a run."""
+"""A model on a named task whose heads are ablated, from the settings of a run."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from torch import Tensor
 from transformers import EvalPrediction
 from transformers.trainer_pt_utils import nested_concat, nested_numpify
 
 from headcount.analysis.ablation.replay import MaskedPasses, small_batch
 from headcount.analysis.ablation.subject import Subject, refuse_few
-from headcount.analysis.ablation.trace import Batch
+from headcount.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.michel import importance
-from headcount.runs.choose import batches_of, training_batches
-from headcount.runs.evaluate import Evaluation, evaluate
+from headcount.runs.evaluate import open_trained
 from headcount.runs.progress import Progress, Silent, Told
-from headcount.runs.score import load_for_task
+from headcount.runs.run import batches_of
 from headcount.runs.settings import RunSettings
-from headcount.runs.trainer import make_trainer, training_arguments
+from headcount.runs.trainer import Evaluation, evaluate
 from headcount.tasks.glue import GLUE
 from headcount.tasks.registry import make_task
 
 
 class TaskSubject(Subject):
-    """A model of a task, from the settings of a run.
+    """A model on a named task, from the settings of a run.
 
     Args:
-        settings: model, task and data.
-        progress: who wants to know.
-        sample: share of the training data for `importance`.
+        settings: name the model, the task and the data.
+        progress: receives each stage and step, for a progress bar; None shows nothing.
+        sample: share of the training data to score `importance` on; less is faster.
 
     Raises:
         HeadcountError: the model is not fine-tuned for the task, or a set is too small.
@@ -48,27 +48,28 @@ class TaskSubject(Subject):
     ) -> None:
         self.settings, self.sample = settings, sample
         self.progress = Silent() if progress is None else progress
-        self.of, self.processor, self.model = load_for_task(settings)
+        with tempfile.TemporaryDirectory() as scratch:
+            self.run, self.model = open_trained(settings, Path(scratch), self.progress)
+        self.of, self.processor = self.run.task, self.run.processor
         self.name, self.data = Path(settings.model).name, Path(settings.data).name
         self.task, self.metric = self.of.name, self.of.metric
         self.greater_is_better = self.of.greater_is_better
         self.progress.begin("preparing data")
-        self._data = self.of.evaluation_data(self.processor)
+        self._data = self.run.sets
         for split, data in self._data.items():
             refuse_few(split, len(data))
-        with tempfile.TemporaryDirectory() as scratch:
-            self.model.to(self._arguments(scratch).device)
+        self.model.to(PartialState().device)
         self.model.eval()
         self.heads = find_heads(self.model)
         self._passes: MaskedPasses | None = None
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """Of the task, in its order."""
+        """The evaluation sets of the task, in its order."""
         return tuple(self._data)
 
     def evaluate(self, split: str, masks: Sequence[HeadMask]) -> list[Evaluation]:
-        """By shared passes; where text is generated, one whole evaluation per mask."""
+        """Answer a set; masks share forward passes, except where text is generated."""
         if self.of.generates:
             return self._generated(split, masks)
         rows = self.settings.training.eval_batch_size
@@ -95,14 +96,14 @@ class TaskSubject(Subject):
         )
 
     def importance(self) -> Tensor:
-        """On the sample of the training data."""
-        batches = training_batches(self.settings, self.sample, self.model, self.of, self.processor)
+        """Score the heads on the sample of the training data."""
+        batches = self.run.share(self.sample, self.model)
         self.progress.begin("scoring heads", len(batches))
         everything = HeadMask.all(self.heads)
         return importance(self.model, self.heads, everything, Told(batches, self.progress))
 
     def halved(self) -> TaskSubject:
-        """Every other example, so that both halves have long and short ones."""
+        """Split by every other example, so that both halves have long and short ones."""
         split, data = next(iter(self._data.items()))
         if self.of.generates:
             raise HeadcountError(
@@ -121,18 +122,13 @@ class TaskSubject(Subject):
     def _generated(self, split: str, masks: Sequence[HeadMask]) -> list[Evaluation]:
         found: list[Evaluation] = []
         with tempfile.TemporaryDirectory() as scratch:
-            arguments = self._arguments(scratch)
-            trainer = make_trainer(arguments, self.model, self.of, self.processor, Silent())
+            trainer = self.run.trainer(self.model, folder=Path(scratch), progress=Silent())
             self.progress.begin(f"{len(masks)} masks on {split}", len(masks))
             for mask in Told(masks, self.progress):
                 with masked(self.model, mask):
                     sets = {split: self._data[split]}
                     found += evaluate(trainer, self.of, self.processor, sets, Silent()).values()
         return found
-
-    def _arguments(self, folder: str) -> Any:
-        settings = self.settings
-        return training_arguments(settings.training, self.of, Path(folder), 1.0, settings.seed, 1)
 
     def _signature(self, split: str) -> str:
         return self.of.signature(split)
@@ -143,15 +139,15 @@ class TaskSubject(Subject):
 
 
 def subject_of(given: Subject | RunSettings, progress: Progress | None = None) -> Subject:
-    """A subject, made from the settings of a run if it is not one yet."""
+    """The subject itself, or one made from the settings of a run."""
     return TaskSubject(given, progress) if isinstance(given, RunSettings) else given
 
 
 def refuse_other_labels(settings: RunSettings, other: RunSettings) -> None:
-    """Tell that two data sets cannot be answered by one classifier.
+    """Raise if one classifier cannot answer two data sets.
 
     Raises:
-        HeadcountError: they have different labels.
+        HeadcountError: the data sets have different labels.
     """
     both = [getattr(make_task(s.task, s.data_settings()), "labels", ()) for s in (settings, other)]
     names = [sorted(str(label).lower() for label in labels) for labels in both]
@@ -163,7 +159,7 @@ def refuse_other_labels(settings: RunSettings, other: RunSettings) -> None:
 
 
 def _inputs(batch: Batch) -> dict[str, Any]:
-    """Without labels: the loss is not asked for, and costs much where the vocabulary is large."""
+    """The batch without labels: no loss is needed, and a large vocabulary makes it costly."""
     return {name: value for name, value in batch.items() if name not in ("labels", "label_ids")}
 
 

@@ -1,13 +1,13 @@
 """Which calls of a model's modules end before a block's heads are read, and what they return.
 
-What ends before the output projection of a block begins cannot depend on the gates of its heads,
-nor on those of any later block: under a mask that closes heads only from there on, its output is
-that of the unpruned model.
+A call that ends before the output projection of a block begins cannot depend on the gates of this
+block or of a later one. If a mask closes heads only from there on, the call returns the same as in
+the unpruned model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headcount.batch import Batch
 from headcount.heads.blocks import AttentionBlock, HeadMap
 
-Batch = Mapping[str, Any]
-Key = tuple[str, int]  # a module's path, and which of its calls
+Key = tuple[str, int]  # a module's path, and the number of the call
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Call:
     """One call of a module in a forward pass.
 
     Attributes:
-        path: the module.
-        place: which of its calls, from 0.
-        begins: on a clock that ticks at every begin and end.
-        ends: likewise.
-        shapes: of all tensors in what it returned; None if something else was among them.
+        path: path of the module.
+        place: number of this call among the module's calls, from 0.
+        begins: when it begins, on a clock that ticks at the begin and end of every call.
+        ends: when it ends, on the same clock.
+        shapes: shapes of all tensors that it returned; None if it returned other objects too.
     """
 
     path: str
@@ -42,12 +42,12 @@ class Call:
 
     @property
     def key(self) -> Key:
-        """What its output is kept under."""
+        """The key under which its output is kept."""
         return self.path, self.place
 
 
 def trace(model: nn.Module, heads: HeadMap, inputs: Batch) -> list[Call]:
-    """Run the model and note the calls of all modules beside and above output projections."""
+    """Run the model, and note the calls of all modules beside and above output projections."""
     clock = count()
     calls: list[Call] = []
     begun: dict[str, list[int]] = {}
@@ -73,7 +73,7 @@ def trace(model: nn.Module, heads: HeadMap, inputs: Batch) -> list[Call]:
 
 
 def projection_path(block: AttentionBlock) -> str:
-    """Where a block's output projection is in the model."""
+    """The path of a block's output projection."""
     return ".".join(part for part in (block.path, block.anatomy.output) if part)
 
 
@@ -83,7 +83,7 @@ def _watched(model: nn.Module, heads: HeadMap) -> Iterator[tuple[str, nn.Module]
         parts = projection_path(block).split(".")
         above |= {".".join(parts[:depth]) for depth in range(1, len(parts))}
     for path, module in model.named_modules():
-        # A list of layers is never called itself, so its children count as its parent's.
+        # A list of layers is never called itself; the layers in it are watched instead.
         if path and path.rpartition(".")[0] in above and not isinstance(module, nn.ModuleList):
             yield path, module
 
@@ -97,7 +97,7 @@ def _shapes(output: Any) -> tuple[tuple[int, ...], ...] | None:
         if isinstance(value, Tensor):
             found.append(tuple(value.shape))
         elif not (value is None or isinstance(value, bool | int | float | str)):
-            plain = False  # a cache, say, which a call changes and does not only return
+            plain = False  # such as a cache, which a call does not only return but also changes
         return value
 
     each_leaf(output, note)
@@ -105,7 +105,7 @@ def _shapes(output: Any) -> tuple[tuple[int, ...], ...] | None:
 
 
 def each_leaf(value: Any, function: Callable[[Any], Any]) -> Any:
-    """The same structure of tuples, lists and dictionaries with the function of every leaf."""
+    """Apply a function to every leaf of nested tuples, lists and dictionaries."""
     if isinstance(value, tuple | list):
         parts = [each_leaf(part, function) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy.stats import pearsonr
 
-from headcount.analysis.ablation.one import ALPHA, AblateOne, Effect, ablate_one, chosen_set
-from headcount.analysis.ablation.subject import Subject
+from headcount.analysis.ablation.one import ALPHA, AblateOne, Effect, ablate_one
+from headcount.analysis.ablation.subject import Subject, chosen_set
 from headcount.analysis.ablation.task_subject import subject_of
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
-from headcount.plots.style import unit
+from headcount.plots.style import BLUE, GREY, RED, axis_label, dress, legend, new_figure, unit
 from headcount.runs.settings import RunSettings
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-NAMED = 5  # heads that are named
+NAMED = 5  # heads of each set that count as its most important ones
+_LABELLED = 6  # heads that the figure names
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,10 @@ class AblateTransfer(Analysis):
     """Every head closed alone, on two evaluation sets.
 
     Attributes:
-        first: on one set.
-        second: on the other.
-        pearson: correlation of the changes over the heads.
-        p_value: that there is none.
+        first: the ablation on one set.
+        second: the ablation on the other set.
+        pearson: correlation of the two changes, over the heads.
+        p_value: p-value of the test that there is no correlation.
     """
 
     kind: ClassVar[str] = "ablate-transfer"
@@ -72,8 +74,6 @@ class AblateTransfer(Analysis):
         return self.first.effects, self.second.effects
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         one, two = self.first, self.second
         scale = unit(one.metric)
         return pd.DataFrame(
@@ -87,8 +87,6 @@ class AblateTransfer(Analysis):
         )
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.figures.ablation import draw_transfer
-
         return {"transfer": draw_transfer(self)}
 
 
@@ -100,10 +98,10 @@ def ablate_transfer(
     """Close each head alone on two evaluation sets, and correlate what it costs.
 
     Args:
-        given: a model with evaluation sets, or the settings of a run with a fine-tuned one.
-        other: the same model on other data with the same labels, of which the first set is taken;
-            None for the second set of `given`.
-        alpha: level of the tests.
+        given: the model with its evaluation sets, or the settings of a run with a fine-tuned model.
+        other: the same model on other data with the same labels; its first set is compared. None
+            compares the first two sets of `given`.
+        alpha: significance level; a p-value below it counts as a real difference.
     """
     subject = subject_of(given)
     second = subject if other is None else subject_of(other)
@@ -125,8 +123,52 @@ def ablate_transfer(
             "on one of the sets no head makes a difference, so there is nothing to correlate; "
             "evaluate more examples"
         )
-    if subject.data != second.data:  # parts of different data may be called alike
+    if subject.data != second.data:  # both may have a set of the same name
         one = replace(one, split=f"{subject.data} {one.split}")
         two = replace(two, split=f"{second.data} {two.split}")
     found = pearsonr(*changes)
     return AblateTransfer(one, two, float(found.statistic), float(found.pvalue))
+
+
+def draw_transfer(found: AblateTransfer) -> Figure:
+    """A point per head: the metric on both sets without it (Fig. 2)."""
+    one, two = found.first, found.second
+    scale = unit(one.metric)
+    figure = new_figure(4.8, 4.2)
+    axes = figure.subplots()
+    axes.axvline(scale * one.whole, color=GREY, linestyle="--", linewidth=1)
+    axes.axhline(scale * two.whole, color=GREY, linestyle="--", linewidth=1)
+    # Small sets have few values of a metric, so that many heads are on one point.
+    points = Counter(
+        (scale * a.value, scale * b.value) for a, b in zip(one.effects, two.effects, strict=True)
+    )
+    x, y = zip(*points, strict=True)
+    axes.scatter(
+        x, y, s=[18 * count for count in points.values()], color=BLUE, alpha=0.6,
+        edgecolors="none", label="heads, as many as the area",
+    )  # fmt: skip
+    axes.scatter(
+        [scale * one.whole], [scale * two.whole], marker="*", s=130, color=RED, zorder=4,
+        label="unpruned",
+    )  # fmt: skip
+    _name_heads(axes, found, scale)
+    axes.margins(0.12, 0.12)
+    axes.set_xlim(right=axes.get_xlim()[1] + 0.1 * np.ptp(axes.get_xlim()))  # for the names
+    metric = axis_label(one.metric)
+    r = f"{found.pearson:.2f}".replace("-", "−")
+    title = f"{one.model}: without one of {len(one.effects)} heads, r = {r}"
+    dress(axes, title, f"{metric}, {one.split}", f"{metric}, {two.split}")
+    legend(figure, axes)
+    return figure
+
+
+def _name_heads(axes: Axes, found: AblateTransfer, scale: float) -> None:
+    """Write the names of the most important heads, those of one point below each other."""
+    names: dict[tuple[float, float], list[str]] = {}
+    for a, b in found.top()[:_LABELLED]:
+        names.setdefault((scale * a.value, scale * b.value), []).append(a.name)
+    for place, some in names.items():
+        axes.annotate(
+            "\n".join(some), place, xytext=(5, -4), textcoords="offset points", fontsize=8,
+            va="top",
+        )  # fmt: skip

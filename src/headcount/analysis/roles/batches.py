@@ -1,4 +1,9 @@
-"""Sentences as batches of tokens of about equal length, and which tokens are which words."""
+"""Sentences as tokens, in batches of about equal length.
+
+`make_examples` makes tokens of sentences and notes which tokens belong to which word. For an
+encoder-decoder, `with_given_targets` or `with_own_targets` adds what the decoder reads. `batches`
+and `padded` make tensors of them.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from headcount.analysis.roles.sentences import Arc, Sentence
 from headcount.errors import HeadcountError
+from headcount.heads.blocks import HeadMap
+from headcount.runs.progress import Progress
 from headcount.tasks.base import Processor
 
-_BATCH = 64  # sentences at most
-_WEIGHTS = 2**25  # attention weights of all heads that are held at a time
+_BATCH = 64  # sentences per batch, at most
+_WEIGHTS = 2**25  # attention weights of all heads that are held at one time, at most
 
 
 @dataclass(frozen=True)
@@ -23,13 +31,12 @@ class Example:
     """A sentence in tokens.
 
     Attributes:
-        source: what the model reads.
-        target: what its decoder reads, in an encoder-decoder.
-        words: for every token of the source the word it is part of, −1 for none; empty without
-            a tree.
-        arcs: of the tree.
-        types: for every token of the source which of two sentences it is of; empty where the
-            tokenizer does not tell, or there is one sentence alone.
+        source: tokens that the model reads.
+        target: tokens that the decoder of an encoder-decoder reads.
+        words: for each token of the source, the number of its word, or −1; empty without a tree.
+        arcs: arcs of the tree.
+        types: for each token of the source, which of two sentences it is from. Empty for single
+            sentences, or if the tokenizer does not give it.
     """
 
     source: tuple[int, ...]
@@ -41,13 +48,13 @@ class Example:
 
 @dataclass(frozen=True)
 class Tokens:
-    """One side of a batch, batch × length each.
+    """One side of a batch; every tensor is batch × length.
 
     Attributes:
-        ids: tokens, padded on the right.
-        seen: what is not padding.
-        real: what is no special token either.
-        types: which of two sentences a token is of; None where the model is not told.
+        ids: the tokens, padded on the right.
+        seen: whether a token is not padding.
+        real: whether a token is neither padding nor special.
+        types: which of two sentences a token is from; None if the model does not need it.
     """
 
     ids: Tensor
@@ -59,18 +66,18 @@ class Tokens:
 def make_examples(
     tokenizer: Processor, sentences: Sequence[Sentence], max_length: int
 ) -> list[Example]:
-    """Tokenise sentences; targets stay empty.
+    """Make tokens of sentences; targets stay empty.
 
-    Words of a tree stand with a space between any two, and a token belongs to the word that its
-    last character is of. So every fast tokenizer sees words as it is used to see them.
+    The words of a tree are joined by spaces, as every tokenizer expects them. A token belongs to
+    the word of its last character.
 
     Args:
-        tokenizer: of the model.
-        sentences: some with trees.
-        max_length: in tokens; what is longer is cut.
+        tokenizer: the model's own tokenizer.
+        sentences: the sentences, with or without trees.
+        max_length: longest sequence in tokens; longer ones are cut.
 
     Raises:
-        HeadcountError: there are trees, but the tokenizer cannot tell where its tokens are from.
+        HeadcountError: there are trees, but the tokenizer does not give the place of its tokens.
     """
     trees = any(sentence.arcs for sentence in sentences)
     if trees and not tokenizer.is_fast:
@@ -102,20 +109,86 @@ def make_examples(
 def _words_of(sentence: Sentence, offsets: Iterable[tuple[int, int]]) -> tuple[int, ...]:
     if not sentence.words:
         return ()
-    # A space belongs to the word after it: some tokenizers make it a token of its own.
+    # A space belongs to the word after it, since some tokenizers make it a separate token.
     at = [n for n, word in enumerate(sentence.words) for _ in range(len(word) + (n > 0))]
     return tuple(at[end - 1] if end > start else -1 for start, end in offsets)
 
 
+def with_given_targets(
+    model: PreTrainedModel,
+    tokenizer: Processor,
+    examples: Sequence[Example],
+    sentences: Sequence[Sentence],
+    max_length: int,
+) -> list[Example]:
+    """The examples, with the given translations of their sentences."""
+    texts = [sentence.target or "" for sentence in sentences]
+    targets = _targets_of(model, tokenizer, texts, max_length)
+    return [replace(one, target=ids) for one, ids in zip(examples, targets, strict=True)]
+
+
+def with_own_targets(
+    model: PreTrainedModel,
+    heads: HeadMap,
+    examples: Sequence[Example],
+    pad: int,
+    max_length: int,
+    progress: Progress,
+) -> list[Example]:
+    """The examples, with the translations that the model writes greedily."""
+    progress.begin("translating", len(examples))
+    found: list[Example] = []
+    for batch in batches(examples, len(heads)):
+        tokens = padded([one.source for one in batch], frozenset(), pad, model.device)
+        targets = _own_targets(model, tokens, max_length)
+        found += [replace(one, target=ids) for one, ids in zip(batch, targets, strict=True)]
+        progress.advance(len(found))
+    return found
+
+
+def _targets_of(
+    model: PreTrainedModel, tokenizer: Processor, targets: Sequence[str], max_length: int
+) -> list[tuple[int, ...]]:
+    """The tokens that the decoder reads while it writes these translations."""
+    found: Any = tokenizer(text_target=list(targets), truncation=True, max_length=max_length)
+    shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if shift is None:  # a model without an output layer
+        start = model.config.decoder_start_token_id
+        return [(start, *ids[:-1]) for ids in found["input_ids"]]
+    return [tuple(shift(labels=torch.tensor([ids]))[0].tolist()) for ids in found["input_ids"]]
+
+
+def _own_targets(model: PreTrainedModel, tokens: Tokens, max_length: int) -> list[tuple[int, ...]]:
+    """The tokens that the decoder reads while the model translates greedily."""
+    if not model.can_generate():
+        raise HeadcountError(
+            f"{type(model).__name__} has no output layer to translate with; give the translations "
+            "of the sentences with --target"
+        )
+    written: Tensor = model.generate(
+        input_ids=tokens.ids, attention_mask=tokens.seen.long(), num_beams=1, do_sample=False,
+        max_length=None, max_new_tokens=max_length - 1,
+    )  # type: ignore[operator]  # fmt: skip
+    end = model.generation_config.eos_token_id
+    ends = set(end if isinstance(end, list) else [end])
+    return [_until_end(row, ends) for row in written.tolist()]
+
+
+def _until_end(row: list[int], ends: set[int | None]) -> tuple[int, ...]:
+    """Cut at the end token, which the decoder never reads; BART also begins with this token."""
+    place = next((n for n, token in enumerate(row) if n and token in ends), len(row))
+    return tuple(row[:place])
+
+
 def special_tokens(tokenizer: Processor) -> frozenset[int]:
-    """Tokens that are no part of the text; an unknown word is one."""
+    """Tokens that are not part of the text; the token for unknown words is part of it."""
     ends = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
     ends |= {tokenizer.cls_token_id, tokenizer.sep_token_id}
     return frozenset(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - ends)
 
 
 def count_tokens(sequences: Iterable[Sequence[int]], special: frozenset[int]) -> Counter[int]:
-    """How often every token occurs that is not special."""
+    """How often each token occurs, without special ones."""
     counts: Counter[int] = Counter()
     for ids in sequences:
         counts.update(ids)
@@ -123,11 +196,11 @@ def count_tokens(sequences: Iterable[Sequence[int]], special: frozenset[int]) ->
 
 
 def batches(examples: Sequence[Example], heads: int) -> Iterator[list[Example]]:
-    """The examples, longest first, as many at a time as memory is fine with.
+    """The examples in batches, longest first, as many at a time as fit into memory.
 
     Args:
-        examples: all.
-        heads: of the whole model.
+        examples: all examples.
+        heads: number of heads of the whole model, whose weights are held together.
     """
     order = sorted(examples, key=lambda e: (-max(len(e.source), len(e.target)), -len(e.target)))
     start = 0
@@ -141,7 +214,7 @@ def batches(examples: Sequence[Example], heads: int) -> Iterator[list[Example]]:
 def padded_sources(
     examples: Sequence[Example], special: frozenset[int], pad: int, device: torch.device
 ) -> Tokens:
-    """What the model reads of examples, with which of two sentences is which."""
+    """The sources of some examples as one side of a batch, with the types of their tokens."""
     tokens = padded([one.source for one in examples], special, pad, device)
     if not any(one.types for one in examples):
         return tokens

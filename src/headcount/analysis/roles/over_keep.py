@@ -1,12 +1,13 @@
-"""Roles of the heads that are kept, by number of kept heads: Voita et al. (2019), Fig. 8."""
+"""Roles of the kept heads, by number of kept heads: Voita et al. (2019), Fig. 8."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
@@ -17,12 +18,13 @@ from headcount.analysis.roles.criteria import ROLES, Role
 from headcount.analysis.roles.result import HeadRoles, Roles, role_patches, squares
 from headcount.errors import HeadcountError
 from headcount.plots.style import new_figure
+from headcount.pruners.methods import UNPRUNED
+from headcount.study.read import read_study
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-WHOLE = "unpruned"
+_TALLEST = 12  # squares on top of each other; more are side by side
+_SQUARE = 0.15  # inches
+_PANELS = 3  # side by side
+_LETTER = 0.07  # inches, in a title
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class Kept:
     """A kept head.
 
     Attributes:
-        name: `encoder.3.7`.
-        roles: all that it has.
-        functions: how many things it does, each relation counted.
+        name: name of the head: `encoder.3.7`.
+        roles: all roles that it has.
+        functions: how many functions it has; each relation counts.
     """
 
     name: str
@@ -45,10 +47,10 @@ class KeptSet:
     """The heads that a run kept.
 
     Attributes:
-        method: that chose them.
-        keep: how many there are.
-        seed: of the run.
-        heads: ordered by role, those without one last.
+        method: name of the method that chose them.
+        keep: number of kept heads.
+        seed: the run's seed.
+        heads: the kept heads by role; those without a role come last.
     """
 
     method: str
@@ -57,7 +59,7 @@ class KeptSet:
     heads: tuple[Kept, ...]
 
     def count(self, role: Role | None) -> int:
-        """How many heads have a role; None for those that have none."""
+        """How many heads have this role; None counts the heads without a role."""
         return sum(role in head.roles if role else not head.roles for head in self.heads)
 
 
@@ -66,11 +68,12 @@ class RolesOverKeep(Analysis):
     """Which roles survive as fewer heads are kept.
 
     Attributes:
-        model: its name.
-        data: that it read; a name.
-        pruned: whether the roles are those of each run's own pruned model, not of the unpruned one.
-        whole: the unpruned model.
-        sets: of all runs, most heads first.
+        model: name of the model.
+        data: name of the data that it read.
+        pruned: whether the roles were measured in each run's pruned model. If not, they are those
+            of the unpruned model.
+        whole: all heads of the unpruned model.
+        sets: the kept heads of each run, most heads first.
     """
 
     kind: ClassVar[str] = "roles-over-keep"
@@ -100,8 +103,6 @@ class RolesOverKeep(Analysis):
         )
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         rows = []
         for one in (self.whole, *self.sets):
             row: dict[str, object] = {"method": one.method, "keep": one.keep, "seed": one.seed}
@@ -114,8 +115,6 @@ class RolesOverKeep(Analysis):
         return pd.DataFrame(rows)
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.roles.over_keep import draw_roles_over_keep
-
         return {"roles-over-keep": draw_roles_over_keep(self)}
 
 
@@ -125,17 +124,14 @@ def roles_over_keep(
     """Look up the roles of the heads that each run of a study kept.
 
     Args:
-        roles: of the unpruned model, best fine-tuned for the study's task.
-        study: output of `headcount compare`.
-        measure: how to find the roles of a run's own model, from its folder; None to take the
-            roles that the heads have in the unpruned one.
+        roles: roles of the unpruned model, ideally fine-tuned for the study's task.
+        study: folder of the study, as `headcount compare` writes it.
+        measure: finds the roles of a run's own model in its folder. None takes the roles that the
+            heads have in the unpruned model.
 
     Raises:
         HeadcountError: the study is of another model, or its runs have no weights to measure.
     """
-    from headcount.study.plan import UNPRUNED
-    from headcount.study.read import read_study
-
     by_name = {head.name: head for head in roles.heads}
     sets: list[KeptSet] = []
     for run in read_study(study).runs.values():
@@ -160,7 +156,7 @@ def roles_over_keep(
     if not sets:
         raise HeadcountError(f"{study} has no finished run that kept heads; finish one first")
     sets.sort(key=lambda one: (-one.keep, one.method, one.seed))
-    whole = KeptSet(WHOLE, len(roles.heads), 0, _ordered(list(roles.heads)))
+    whole = KeptSet(UNPRUNED, len(roles.heads), 0, _ordered(list(roles.heads)))
     return RolesOverKeep(roles.model, roles.data, measure is not None, whole, tuple(sets))
 
 
@@ -172,14 +168,8 @@ def _ordered(heads: list[HeadRoles]) -> tuple[Kept, ...]:
     return tuple(Kept(head.name, head.roles, head.functions) for head in ranked)
 
 
-_TALLEST = 12  # squares on top of one another; more stand side by side
-_SQUARE = 0.15  # inches
-_PANELS = 3  # side by side
-_LETTER = 0.07  # inches of a title
-
-
 def draw_roles_over_keep(found: RolesOverKeep) -> Figure:
-    """One panel per method, its first seed; heads are stacked in the order of their roles."""
+    """One panel per method with its first seed; heads are stacked by role."""
     methods = list(dict.fromkeys(one.method for one in found.sets))
     columns = {method: _columns(found, method) for method in methods}
     tall = min(found.whole.keep, _TALLEST)
@@ -212,18 +202,18 @@ def draw_roles_over_keep(found: RolesOverKeep) -> Figure:
     return figure
 
 
-def _width(one: KeptSet) -> int:
-    """Squares side by side: two at least, so that the number below has room."""
-    return max(2, -(-one.keep // _TALLEST))
-
-
 def _columns(found: RolesOverKeep, method: str) -> list[KeptSet]:
-    """The unpruned model, then the first seed at each number of heads, most first."""
+    """The unpruned model, then the first seed of each number of heads, most heads first."""
     first: dict[int, KeptSet] = {}
     for one in sorted(found.sets, key=lambda one: (-one.keep, one.seed)):
         if one.method == method:
             first.setdefault(one.keep, one)
     return [found.whole, *first.values()]
+
+
+def _width(one: KeptSet) -> int:
+    """How many squares are side by side: at least two, as room for the number below."""
+    return max(2, -(-one.keep // _TALLEST))
 
 
 def _stack(axes: Axes, sets: list[KeptSet]) -> None:

@@ -1,4 +1,4 @@
-"""Let a model read sentences and add up what its heads look at."""
+"""Let a model read sentences, get its attention weights, and add up what its heads look at."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headcount.analysis.roles.batches import Example, Tokens, batches, padded, p
 from headcount.analysis.roles.criteria import Criteria
 from headcount.analysis.roles.relations import Relations
 from headcount.analysis.roles.statistics import Frequencies, Sums, View, view
+from headcount.batch import evaluating
 from headcount.errors import HeadcountError
-from headcount.eval_mode import evaluating
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind
 from headcount.runs.progress import Progress
 
@@ -27,17 +27,12 @@ class Measured:
     """Sums over all sentences.
 
     Attributes:
-        relations: of the trees.
-        blocks: by name.
+        relations: counts of the relations in the trees.
+        blocks: sums of each block, by its name.
     """
 
     relations: Relations
     blocks: dict[str, Sums] = field(default_factory=dict)
-
-
-def translates(heads: HeadMap) -> bool:
-    """Whether a model has an encoder and a decoder."""
-    return any(block.kind == "cross" for block in heads.blocks)
 
 
 def read(
@@ -50,17 +45,17 @@ def read(
     criteria: Criteria,
     progress: Progress,
 ) -> Measured:
-    """Read the examples once.
+    """Read the examples once and add up what the heads look at.
 
     Args:
-        model: that tells its weights.
-        heads: of it.
-        examples: with targets for an encoder-decoder.
-        frequencies: of the tokens of sources and of targets.
-        special: tokens that are no part of the text.
+        model: a model that returns its weights, see `telling`.
+        heads: the heads of the model.
+        examples: the examples; for an encoder-decoder with targets.
+        frequencies: how frequent the tokens of the sources are, and those of the targets.
+        special: tokens that are not part of the text.
         pad: the padding token.
-        criteria: what is rare.
-        progress: who wants to know.
+        criteria: say which tokens are rare.
+        progress: receives each stage and step, for a progress bar.
     """
     both = translates(heads)
     kinds = dict.fromkeys(block.kind for block in heads.blocks)
@@ -75,7 +70,7 @@ def read(
         target = padded([one.target for one in batch], special, pad, model.device) if both else None
         views = dict(_views(kinds, source, target, frequencies, criteria, reach))
         looks = made.relations.looks(batch, source.ids.shape[1], model.device)
-        for block, weights in attention_of(model, heads, _inputs(source, target)):
+        for block, weights in _attention_of(model, heads, _inputs(source, target)):
             sums = made.blocks.setdefault(block.name, Sums(block.num_heads, reach))
             sums.add(weights, views[block.kind])
             if looks is not None and block.kind == with_trees:
@@ -83,6 +78,33 @@ def read(
         done += len(batch)
         progress.advance(done)
     return made
+
+
+@contextmanager
+def telling(model: PreTrainedModel) -> Iterator[None]:
+    """Let the model use eager attention, the only kind that returns weights."""
+    before = model.config._attn_implementation or "eager"
+    model.set_attn_implementation("eager")
+    try:
+        with evaluating(model), torch.inference_mode():
+            yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def translates(heads: HeadMap) -> bool:
+    """Whether a model has an encoder and a decoder."""
+    return any(block.kind == "cross" for block in heads.blocks)
+
+
+def refuse_without_tokens(model: PreTrainedModel, heads: HeadMap) -> None:
+    """Raise if the model reads anything else than text."""
+    towers = {block.name.rpartition(".")[0] for block in heads.blocks}
+    if model.main_input_name != "input_ids" or any("." in tower for tower in towers):
+        raise HeadcountError(
+            f"{type(model).__name__} does not read text alone, and roles are about tokens and "
+            "words; give a text model: an encoder, a decoder or an encoder-decoder"
+        )
 
 
 def _views(
@@ -116,37 +138,15 @@ def _inputs(source: Tokens, target: Tokens | None) -> dict[str, Tensor]:
     return inputs
 
 
-def refuse_without_tokens(model: PreTrainedModel, heads: HeadMap) -> None:
-    """Raise for a model that does not read text alone."""
-    towers = {block.name.rpartition(".")[0] for block in heads.blocks}
-    if model.main_input_name != "input_ids" or any("." in tower for tower in towers):
-        raise HeadcountError(
-            f"{type(model).__name__} does not read text alone, and roles are about tokens and "
-            "words; give a text model: an encoder, a decoder or an encoder-decoder"
-        )
-
-
-@contextmanager
-def telling(model: PreTrainedModel) -> Iterator[None]:
-    """Have a model compute its attention in the one way that gives the weights."""
-    before = model.config._attn_implementation or "eager"
-    model.set_attn_implementation("eager")
-    try:
-        with evaluating(model), torch.inference_mode():
-            yield
-    finally:
-        model.set_attn_implementation(before)
-
-
-def attention_of(
+def _attention_of(
     model: PreTrainedModel, heads: HeadMap, inputs: dict[str, Tensor]
 ) -> Iterator[tuple[AttentionBlock, Tensor]]:
     """Each block that has heads, with its weights: batch × heads × queries × keys.
 
-    A block that serves several layers (ALBERT) comes once for each.
+    A block that serves several layers, as in ALBERT, comes once per layer.
 
     Raises:
-        HeadcountError: the model does not tell its weights.
+        HeadcountError: the model does not return its weights.
     """
     with _calls(model, heads) as called:
         output: Any = model(**inputs, output_attentions=True)
@@ -166,7 +166,7 @@ def attention_of(
 
 @contextmanager
 def _calls(model: PreTrainedModel, heads: HeadMap) -> Iterator[list[AttentionBlock]]:
-    """The blocks in the order of their calls: layers may share one."""
+    """Note the blocks in the order of their calls; several layers may share one block."""
     called: list[AttentionBlock] = []
 
     def note(block: AttentionBlock, *_: Any) -> None:

@@ -1,4 +1,8 @@
-"""How often the largest weight falls on a word's governor or dependent, and the baseline for it."""
+"""How often the largest weight falls on a word's governor or dependent, and the baseline for it.
+
+The baseline is the best fixed relative position. Attention between tokens becomes attention
+between words first, see `word_weights`.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,19 @@ from torch import Tensor
 
 from headcount.analysis.roles.batches import Example
 from headcount.analysis.roles.criteria import Direction
-from headcount.analysis.roles.statistics import largest_words
 
 Key = tuple[str, Direction]
 
 
 @dataclass(frozen=True)
 class Looks:
-    """Who should look at whom in a batch, one entry per arc and direction.
+    """Which word should look at which in a batch, one entry per arc and direction.
 
     Attributes:
-        words: for every token its word, −1 for none; batch × tokens.
-        row: of the batch.
-        query: the word that looks.
-        target: the word that is to be hit.
+        words: for each token the number of its word, or −1; batch × tokens.
+        row: number of the sentence in the batch.
+        query: number of the word that looks.
+        target: number of the word that it should look at.
         key: number of the relation and direction.
     """
 
@@ -39,12 +42,12 @@ class Relations:
     """Counts of all relations in both directions, and of the heads that hit them.
 
     Each arc counts in both directions: the dependent looks for its governor, and the governor for
-    this dependent. Where a word sees only what stands before it, so must the other word. An arc
-    with a word that has no token left, because its sentence was cut, does not count.
+    this dependent. With causal attention, a direction counts only if the other word comes before.
+    An arc does not count if one of its words lost all tokens because the sentence was cut.
 
     Args:
-        examples: with trees.
-        causal: whether words see only what stands before them.
+        examples: the examples with trees.
+        causal: whether words see only what comes before them.
     """
 
     def __init__(self, examples: Sequence[Example], causal: bool) -> None:
@@ -54,10 +57,10 @@ class Relations:
         self._number = {key: number for number, key in enumerate(self.keys)}
         self.offsets: defaultdict[Key, Counter[int]] = defaultdict(Counter)
         self.hits: dict[str, Tensor] = {}
-        self.looked: dict[str, Tensor] = {}  # a block that serves several layers looks as often
+        self.looked: dict[str, Tensor] = {}  # a block of several layers counts for each
 
     def looks(self, batch: Sequence[Example], length: int, device: torch.device) -> Looks | None:
-        """Who should look at whom in this batch, which is counted; None if there are no trees."""
+        """Count the arcs of a batch, and list who should look at whom; None without trees."""
         found: list[tuple[int, int, int, int]] = []
         words = torch.full((len(batch), length), -1)
         for row, example in enumerate(batch):
@@ -81,7 +84,7 @@ class Relations:
 
     def add(self, block: str, weights: Tensor, looks: Looks) -> None:
         """Count the hits of a block's heads in a batch."""
-        chosen = largest_words(weights, looks.words)
+        chosen = _largest_words(weights, looks.words)
         hit = chosen[looks.row, :, looks.query] == looks.target[:, None]
         size = len(self.keys)
         hits = self.hits.setdefault(block, torch.zeros(size, hit.shape[1]))
@@ -94,11 +97,40 @@ class Relations:
         return self.offsets[key].total()
 
     def baseline(self, key: Key) -> tuple[int, float]:
-        """The relative position that hits most often, and how often it does."""
+        """The relative position that hits the relation most often, and how often it does."""
         offset, count = self.offsets[key].most_common(1)[0]
         return offset, count / self.cases(key)
 
     def accuracy(self, key: Key, block: str) -> list[float]:
-        """How often each head of a block hits."""
+        """How often each head of a block hits the relation."""
         number = self._number[key]
         return (self.hits[block][number] / self.looked[block][number]).tolist()
+
+
+def _largest_words(weights: Tensor, words: Tensor) -> Tensor:
+    """The word with the largest weight for each word; batch × heads × words."""
+    between = word_weights(weights, words)
+    count = between.shape[-1]
+    there = (words[..., None] == torch.arange(count, device=words.device)).any(1)
+    return between.masked_fill(~there[:, None, None, :], -1.0).argmax(-1)
+
+
+def word_weights(weights: Tensor, words: Tensor) -> Tensor:
+    """Attention between words: the sum over the tokens looked at, the mean over those that look.
+
+    This follows Clark et al. (2019). The weights of a word still sum up to its weight on real
+    tokens.
+
+    Args:
+        weights: attention between tokens; batch × heads × tokens × tokens.
+        words: for each token the number of its word, or −1; batch × tokens.
+
+    Returns:
+        Batch × heads × words × words.
+    """
+    count = int(words.max()) + 1
+    member = torch.nn.functional.one_hot(words + 1, count + 1)[..., 1:].to(weights.dtype)
+    sizes = member.sum(1).clamp(min=1)
+    to_words = weights @ member[:, None]
+    from_words: Tensor = member.transpose(1, 2)[:, None] @ to_words
+    return from_words / sizes[:, None, :, None]

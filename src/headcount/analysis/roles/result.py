@@ -1,11 +1,13 @@
-"""The roles of a model's heads as an analysis."""
+"""The roles of a model's heads as an analysis, with a map of the heads and a chart of relations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -16,32 +18,39 @@ from headcount.analysis.roles.criteria import ROLES, Criteria, Direction, Role, 
 from headcount.heads.blocks import Kind
 from headcount.plots.style import GREY, dress, legend, new_figure
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+# Colours of Okabe and Ito that are closest to the paper's: purple, green, orange and grey.
+COLOURS: dict[Role, str] = {
+    "positional": "#cc79a7", "syntactic": "#009e73", "rare": "#e69f00", "duplicate": "#56b4e9"
+}  # fmt: skip
+OTHER, GONE = "#cccccc", "#f4f4f4"
+NAMES: dict[Role, str] = {
+    "positional": "positional", "syntactic": "syntactic", "rare": "rare tokens",
+    "duplicate": "duplicates",
+}  # fmt: skip
+_SIDE = 0.9  # of a square
 
 
 @dataclass(frozen=True)
 class HeadRoles:
-    """What one head does; None stands where nothing could be measured.
+    """What one head does; None means that it could not be measured.
 
     Attributes:
-        name: `encoder.3.7`.
-        kind: of its attention.
-        roles: all that it has.
+        name: name of the head: `encoder.3.7`.
+        kind: kind of its attention.
+        roles: all roles that it has.
         offset: the relative position that its largest weight is most often on.
-        offset_share: how often, where there is a token.
-        relation: the one that it hits best, compared with the baseline.
+        offset_share: how often it is there, if there is a token at this position.
+        relation: the relation with the largest gain over the baseline.
         direction: whether it looks at the governor or at the dependent.
         accuracy: how often it hits that relation.
-        baseline: how often the best fixed relative position hits it.
-        relations: all that make it syntactic, best first: `nsubj: governor`.
+        baseline: how often the best fixed relative position hits that relation.
+        relations: all relations that make it syntactic, best first: `nsubj: governor`.
         rare: how often its largest weight is on one of the least frequent tokens.
-        rare_by_chance: how often that would be by chance.
-        duplicate: how often, where its token stands elsewhere too, its largest weight is there.
-        duplicate_by_chance: how often that would be by chance.
-        confidence: the mean of its largest weight on a real token.
-        entropy: of its weights, the mean; 1 if it looks everywhere alike.
+        rare_by_chance: how often chance would do that.
+        duplicate: how often its largest weight is on the same token elsewhere, if it occurs twice.
+        duplicate_by_chance: how often chance would do that.
+        confidence: mean of its largest weight on a real token.
+        entropy: mean entropy of its weights; 1 if it looks at all tokens equally.
         special: how often its largest weight of all is on a special token.
     """
 
@@ -65,7 +74,7 @@ class HeadRoles:
 
     @property
     def functions(self) -> int:
-        """How many things it does, each relation counted, as the paper counts them."""
+        """How many functions it has; each relation counts, as in the paper."""
         return len(set(self.roles) - {"syntactic"}) + len(self.relations)
 
 
@@ -74,14 +83,14 @@ class Relation:
     """A relation and the head that hits it most often.
 
     Attributes:
-        relation: of Universal Dependencies, without subtypes.
-        direction: whether the dependent looks for its governor, or the other way round.
-        cases: in the text.
+        relation: name of the relation in Universal Dependencies, without its subtype.
+        direction: what the head looks for: the governor or the dependent.
+        cases: how often the relation occurs in the text.
         offset: the fixed relative position that hits most often.
-        baseline: how often it does.
-        head: the name of the best head.
-        accuracy: how often that one hits.
-        heads: names of all that are above the baseline by the margin.
+        baseline: how often that position hits.
+        head: name of the best head.
+        accuracy: how often the best head hits.
+        heads: names of all heads that are above the baseline by the margin.
     """
 
     relation: str
@@ -99,14 +108,14 @@ class Roles(Analysis):
     """What the heads of a model do.
 
     Attributes:
-        model: its name.
-        data: that it read; a name.
-        sentences: in the data.
+        model: name of the model.
+        data: name of the data that it read.
+        sentences: number of sentences in the data.
         layout: name and original number of heads of each block.
-        heads: those that are there, in flat order.
-        relations: that were frequent enough, those with most gain over the baseline first.
+        heads: the roles of the heads that the model still has, in flat order.
+        relations: the relations that are frequent enough, largest gain over the baseline first.
         criteria: when a head has a role.
-        kept: names of the heads that a mask keeps, if one was given.
+        kept: names of the heads that a mask keeps; None if no mask was given.
     """
 
     kind: ClassVar[str] = "roles"
@@ -152,8 +161,6 @@ class Roles(Analysis):
         )
 
     def table(self) -> pd.DataFrame:
-        import pandas as pd
-
         columns = {
             "head": [h.name for h in self.heads],
             "roles": [", ".join(h.roles) or "other" for h in self.heads],
@@ -176,50 +183,20 @@ class Roles(Analysis):
         return pd.DataFrame(columns)
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.roles.result import draw_relations, draw_roles
-
         found = {"roles": draw_roles(self)}
         return found | {"relations": draw_relations(self)} if self.relations else found
 
 
 def _numbers(values: list[float | None]) -> pd.Series:
-    import pandas as pd
-
     return pd.Series(values, dtype=float)
 
 
-# Of Okabe and Ito, as near to the paper's as they have: purple, green, orange and grey.
-COLOURS: dict[Role, str] = {
-    "positional": "#cc79a7", "syntactic": "#009e73", "rare": "#e69f00", "duplicate": "#56b4e9"
-}  # fmt: skip
-OTHER, GONE = "#cccccc", "#f4f4f4"
-NAMES: dict[Role, str] = {
-    "positional": "positional", "syntactic": "syntactic", "rare": "rare tokens",
-    "duplicate": "duplicates",
-}  # fmt: skip
-_SIDE = 0.9  # of a square
-
-
 def draw_roles(found: Roles) -> Figure:
-    """One row per block, one square per head, with the colours of its roles and a word on them."""
+    """One row per block, one square per head, with the colours and a word of its roles."""
     width = max(born for _, born in found.layout)
     figure = new_figure(0.42 * width + 1.4, 0.42 * len(found.layout) + 1.5)
     axes = figure.subplots()
-    there = {head.name: head for head in found.heads}
-    drawn: list[Rectangle] = []
-    for row, (block, born) in enumerate(found.layout):
-        for column in range(born):
-            head = there.get(f"{block}.{column}")
-            if head is None:
-                drawn += _stripes(column, row, (GONE,))
-                continue
-            drawn += squares(column, row, head.roles)
-            axes.text(column, row, "\n".join(_words(head)), ha="center", va="center", fontsize=7)
-            if (head.special or 0.0) > found.criteria.special:
-                axes.plot(column + 0.33, row + 0.33, "o", color="black", markersize=2)
-            if found.kept is not None and head.name in found.kept:
-                axes.add_patch(_frame(column, row))
-    axes.add_collection(PatchCollection(drawn, match_original=True))
+    _draw_heads(axes, found)
     axes.set_xlim(-0.6, width - 0.4)
     axes.set_ylim(len(found.layout) - 0.4, -0.6)
     axes.set_aspect("equal")
@@ -241,8 +218,62 @@ def draw_roles(found: Roles) -> Figure:
     return figure
 
 
+def _draw_heads(axes: Axes, found: Roles) -> None:
+    there = {head.name: head for head in found.heads}
+    drawn: list[Rectangle] = []
+    for row, (block, born) in enumerate(found.layout):
+        for column in range(born):
+            head = there.get(f"{block}.{column}")
+            if head is None:
+                drawn += _stripes(column, row, (GONE,))
+                continue
+            drawn += squares(column, row, head.roles)
+            axes.text(column, row, "\n".join(_words(head)), ha="center", va="center", fontsize=7)
+            if (head.special or 0.0) > found.criteria.special:
+                axes.plot(column + 0.33, row + 0.33, "o", color="black", markersize=2)
+            if found.kept is not None and head.name in found.kept:
+                axes.add_patch(_frame(column, row))
+    axes.add_collection(PatchCollection(drawn, match_original=True))
+
+
+def squares(x: float, y: float, roles: tuple[Role, ...]) -> Iterator[Rectangle]:
+    """The square of a head, with a stripe for each of its roles."""
+    return _stripes(x, y, tuple(COLOURS[role] for role in roles) or (OTHER,))
+
+
+def _stripes(x: float, y: float, colours: tuple[str, ...]) -> Iterator[Rectangle]:
+    width = _SIDE / len(colours)
+    for number, colour in enumerate(colours):
+        left = x - _SIDE / 2 + number * width
+        yield Rectangle((left, y - _SIDE / 2), width, _SIDE, color=colour, linewidth=0)
+
+
+def _words(head: HeadRoles) -> Iterator[str]:
+    """A short sign per role, so that the map can also be read in grey."""
+    if "positional" in head.roles and head.offset is not None:
+        yield offset_text(head.offset)
+    if "syntactic" in head.roles:
+        yield f"S{len(head.relations)}" if len(head.relations) > 1 else "S"
+    if "rare" in head.roles:
+        yield "R"
+    if "duplicate" in head.roles:
+        yield "="
+
+
+def _frame(x: float, y: float) -> Rectangle:
+    return Rectangle(
+        (x - _SIDE / 2, y - _SIDE / 2), _SIDE, _SIDE, fill=False, edgecolor="black", linewidth=1.4
+    )
+
+
+def role_patches() -> list[Patch]:
+    """A patch of colour per role, for a legend."""
+    known = [Patch(color=COLOURS[role], label=NAMES[role]) for role in ROLES]
+    return [*known, Patch(color=OTHER, label="other")]
+
+
 def draw_relations(found: Roles) -> Figure:
-    """How often the best head finds each relation, beside the best fixed position."""
+    """How often the best head hits each relation, compared with the best fixed position."""
     rows = list(reversed(found.relations))
     figure = new_figure(6.0, 0.2 * len(rows) + 1.4)
     axes = figure.subplots()
@@ -275,39 +306,3 @@ def draw_relations(found: Roles) -> Figure:
     axes.plot([], [], "o", color=GREY, fillstyle="none", label="best head, below that")
     legend(figure, axes)
     return figure
-
-
-def role_patches() -> list[Patch]:
-    """What the colours stand for."""
-    known = [Patch(color=COLOURS[role], label=NAMES[role]) for role in ROLES]
-    return [*known, Patch(color=OTHER, label="other")]
-
-
-def squares(x: float, y: float, roles: tuple[Role, ...]) -> Iterator[Rectangle]:
-    """The square of a head, with a stripe for each of its roles."""
-    return _stripes(x, y, tuple(COLOURS[role] for role in roles) or (OTHER,))
-
-
-def _stripes(x: float, y: float, colours: tuple[str, ...]) -> Iterator[Rectangle]:
-    width = _SIDE / len(colours)
-    for number, colour in enumerate(colours):
-        left = x - _SIDE / 2 + number * width
-        yield Rectangle((left, y - _SIDE / 2), width, _SIDE, color=colour, linewidth=0)
-
-
-def _frame(x: float, y: float) -> Rectangle:
-    return Rectangle(
-        (x - _SIDE / 2, y - _SIDE / 2), _SIDE, _SIDE, fill=False, edgecolor="black", linewidth=1.4
-    )
-
-
-def _words(head: HeadRoles) -> Iterator[str]:
-    """Where it looks, so that the map is legible in grey too."""
-    if "positional" in head.roles and head.offset is not None:
-        yield offset_text(head.offset)
-    if "syntactic" in head.roles:
-        yield f"S{len(head.relations)}" if len(head.relations) > 1 else "S"
-    if "rare" in head.roles:
-        yield "R"
-    if "duplicate" in head.roles:
-        yield "="

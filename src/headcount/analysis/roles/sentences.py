@@ -1,4 +1,4 @@
-"""Sentences to look at: lines of text, and trees from a CoNLL-U file."""
+"""The sentences that a model reads: lines of text, and trees from a CoNLL-U file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from headcount.analysis.roles.criteria import NO_RELATIONS
 from headcount.errors import HeadcountError
-from headcount.tasks.text_lines import read_lines
+from headcount.tasks.files import read_lines
 
-_FIELDS = 10  # of a line of CoNLL-U
+_FIELDS = 10  # in a line of CoNLL-U
 _ID, _FORM, _HEAD, _RELATION = 0, 1, 6, 7
 
 
@@ -19,8 +19,8 @@ class Arc:
     """A dependent and its governor, as numbers of words from 0.
 
     Attributes:
-        dependent: which word.
-        governor: of which other word.
+        dependent: number of the word that depends.
+        governor: number of the word that it depends on.
         relation: without its subtype: `nsubj` for `nsubj:pass`.
     """
 
@@ -31,14 +31,14 @@ class Arc:
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a model is given to read.
+    """One sentence for a model to read.
 
     Attributes:
-        text: of the sentence; where there is a tree, its words with a space between any two.
-        words: of the tree; empty if there is none.
-        arcs: of the tree, without the root's and those of punctuation.
-        target: its translation, for an encoder-decoder; None where the model's own is to be used.
-        pair: a second sentence that the model reads with it, as in inference; None for none.
+        text: the sentence; with a tree, its words joined by spaces.
+        words: the words of its tree; empty without a tree.
+        arcs: the arcs of its tree, except the root's and those of punctuation.
+        target: its translation, for an encoder-decoder; None uses the model's own.
+        pair: a second sentence that the model reads together with it, as in inference; or None.
     """
 
     text: str
@@ -55,18 +55,19 @@ def read_sentences(
     limit: int | None = None,
     pair: Path | None = None,
 ) -> list[Sentence]:
-    """Sentences of a text and of a CoNLL-U file, one after the other; files may be gzipped.
+    """Read the sentences of a text, then those of a CoNLL-U file; files may be gzipped.
 
     Args:
-        text: a sentence a line; empty ones are left out.
-        conllu: sentences with their trees.
-        target: the translation of every sentence, a line each; with one of the files alone.
-        limit: take only so many of each file.
-        pair: a second sentence for every line of the text, a line each.
+        text: a file with one sentence per line; empty lines are left out.
+        conllu: a file with sentences and their trees.
+        target: a file with the translation of each sentence, one per line. It needs either `text`
+            or `conllu`, not both.
+        limit: how many sentences to take from each file; None takes all.
+        pair: a file with a second sentence for each line of `text`, one per line.
 
     Raises:
-        HeadcountError: no file is given, one cannot be read, the translations or second sentences
-            do not match, or they are of two files at once.
+        HeadcountError: no file is given, one cannot be read, or the translations or second
+            sentences do not match the sentences.
     """
     if text is None and conllu is None:
         raise HeadcountError("there is nothing to read; give a text or a CoNLL-U file")
@@ -95,7 +96,7 @@ def read_sentences(
 
 
 def _beside(found: Sequence[Sentence], file: Path, what: str, limit: int | None) -> list[str]:
-    """The lines of a file that has one for every sentence."""
+    """The lines of a file that must have one line per sentence."""
     lines = read_lines(file)
     lines = lines if limit is None else lines[: len(found)]
     if len(lines) != len(found):
@@ -112,11 +113,11 @@ def read_conllu(path: Path, limit: int | None = None) -> list[Sentence]:
     Words are the syntactic ones: `do` and `n't` for `don't`. Empty nodes are left out.
 
     Args:
-        path: the file, plain or gzip.
-        limit: take only the first so many.
+        path: the file, plain or gzipped.
+        limit: how many sentences to take; None takes all.
 
     Raises:
-        HeadcountError: the file cannot be read, or a line is not CoNLL-U; it is named.
+        HeadcountError: the file cannot be read, or a line is not CoNLL-U. The line is named.
     """
     found: list[Sentence] = []
     rows: list[list[str]] = []
@@ -132,7 +133,7 @@ def read_conllu(path: Path, limit: int | None = None) -> list[Sentence]:
                     f"line {number} of {path} has {len(fields)} fields, expected the {_FIELDS} of "
                     "CoNLL-U with tabs between them"
                 )
-            if fields[_ID].isdecimal():  # not 3-4, which is written as one, nor 3.1, which is not
+            if fields[_ID].isdecimal():  # not 3-4, a range of words, nor 3.1, an empty node
                 rows.append(fields)
         elif rows:
             found.append(_sentence(rows, f"the sentence before line {number} of {path}"))

@@ -1,6 +1,6 @@
 """What attention weights say about heads: sums over queries, from which shares are made.
 
-Weights are batch × heads × queries × keys. Nothing of a batch is kept but sums.
+Weights are batch × heads × queries × keys. Only sums are kept of a batch.
 """
 
 from __future__ import annotations
@@ -16,20 +16,43 @@ from headcount.analysis.roles.criteria import Criteria
 
 
 @dataclass(frozen=True)
-class View:
-    """What the queries of a batch can see, whichever head looks; batch × queries × keys.
+class Frequencies:
+    """How frequent the tokens of the vocabulary are.
 
     Attributes:
-        visible: keys that a query may look at, special tokens among them.
-        real: those that are real tokens.
-        counts: queries that are real tokens and see two real ones at least; batch × queries.
+        counts: how often each token occurs.
+        common: whether a token is among the most frequent ones.
+    """
+
+    counts: Tensor
+    common: Tensor
+
+    @classmethod
+    def of(cls, counted: Counter[int], vocabulary: int, common: int) -> Frequencies:
+        """Make it from the counts of a text; the first `common` tokens count as frequent."""
+        counts = torch.zeros(vocabulary)
+        most = torch.zeros(vocabulary, dtype=torch.bool)
+        for rank, (token, count) in enumerate(counted.most_common()):
+            if token < vocabulary:  # no sentence has a token beyond it
+                counts[token], most[token] = count, rank < common
+        return cls(counts, most)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the queries of a batch can see, the same for all heads; batch × queries × keys.
+
+    Attributes:
+        visible: keys that a query can look at, including special tokens.
+        real: visible keys that are real tokens.
+        counts: queries that are real tokens and see at least two real ones; batch × queries.
         rare: keys that are among the rarest that the query sees.
         rare_counts: queries that count for rare tokens; batch × queries.
-        chance: how often they would hit a rare token by chance, summed.
-        again: keys with the query's own token, but for the query itself.
+        chance: probability to hit a rare token by chance, summed over these queries.
+        again: keys with the same token as the query, except the query itself.
         again_counts: queries that have such keys; batch × queries.
-        again_chance: how often they would hit one by chance, summed.
-        places: for each offset from −reach to +reach, the queries with a real token there.
+        again_chance: probability to hit such a key by chance, summed over these queries.
+        places: for each offset from −reach to +reach, how many queries have a real token there.
     """
 
     visible: Tensor
@@ -44,24 +67,6 @@ class View:
     places: Tensor
 
 
-@dataclass(frozen=True)
-class Frequencies:
-    """How often every token of the vocabulary occurs, and which are the most frequent."""
-
-    counts: Tensor
-    common: Tensor
-
-    @classmethod
-    def of(cls, counted: Counter[int], vocabulary: int, common: int) -> Frequencies:
-        """From counts of a text."""
-        counts = torch.zeros(vocabulary)
-        most = torch.zeros(vocabulary, dtype=torch.bool)
-        for rank, (token, count) in enumerate(counted.most_common()):
-            if token < vocabulary:  # a token that the sentences do not have is not asked for
-                counts[token], most[token] = count, rank < common
-        return cls(counts, most)
-
-
 def view(
     queries: Tokens,
     keys: Tokens,
@@ -74,12 +79,12 @@ def view(
     """What the queries of a batch can see, and what of that is rare.
 
     Args:
-        queries: the side that looks.
-        keys: the side that is looked at.
-        frequencies: of the keys' tokens.
-        criteria: what is rare.
-        causal: whether a query sees only what stands before it, and itself.
-        reach: the longest sequence.
+        queries: the tokens that look.
+        keys: the tokens that are looked at.
+        frequencies: how frequent the tokens of the keys are.
+        criteria: say which tokens are rare.
+        causal: whether a query sees only itself and what comes before it.
+        reach: length of the longest sequence.
     """
     visible = keys.seen[:, None, :].expand(-1, queries.ids.shape[1], -1)
     if causal:
@@ -103,7 +108,7 @@ def view(
 
 
 def _again(queries: Tokens, keys: Tokens) -> Tensor:
-    """Where a query's token stands once more; two languages have no tokens in common."""
+    """Where a query's token occurs again; never between two languages."""
     same = queries.ids[:, :, None] == keys.ids[:, None, :]
     if queries is not keys:
         return torch.zeros_like(same)
@@ -111,16 +116,16 @@ def _again(queries: Tokens, keys: Tokens) -> Tensor:
 
 
 def _by_chance(wanted: Tensor, real: Tensor, counts: Tensor) -> float:
-    """How often a look at any real token hits a wanted one, summed over the queries that count."""
+    """Probability that a random real token is a wanted one, summed over the queries that count."""
     return float((wanted.sum(-1) / real.sum(-1).clamp(min=1))[counts].double().sum())
 
 
 class Sums:
-    """Sums of one block, a number per head.
+    """Sums over all batches for one block, a number per head.
 
     Args:
-        heads: that the block has.
-        reach: the longest sequence, so that offsets run from −reach to +reach.
+        heads: number of heads of the block.
+        reach: length of the longest sequence; offsets go from −reach to +reach.
     """
 
     def __init__(self, heads: int, reach: int) -> None:
@@ -134,7 +139,7 @@ class Sums:
         self.offsets = torch.zeros(heads, 2 * reach + 1, dtype=torch.long)
 
     def add(self, weights: Tensor, seen: View) -> None:
-        """Count a batch."""
+        """Add the weights of a batch."""
         batch, heads, length, _ = weights.shape
         counts = seen.counts[:, None, :].expand(batch, heads, length)
         largest, where = weights.masked_fill(~seen.real[:, None], -1.0).max(-1)
@@ -159,39 +164,11 @@ class Sums:
         self.offsets += found.reshape(heads, width).cpu()
 
 
-def _hits(wanted: Tensor, where: Tensor) -> Tensor:
-    """Whether the key that each head looks at is a wanted one; batch × heads × queries."""
-    each = wanted[:, None].expand(-1, where.shape[1], -1, -1)
-    return each.gather(-1, where[..., None])[..., 0]
-
-
 def _per_head(values: Tensor, counts: Tensor) -> Tensor:
     return (values.double() * counts).sum((0, 2)).cpu()
 
 
-def word_weights(weights: Tensor, words: Tensor) -> Tensor:
-    """Attention between words: to a word the sum over its tokens, from it their mean.
-
-    So did Clark et al. (2019): the weights of a word still sum up to those on real tokens.
-
-    Args:
-        weights: batch × heads × tokens × tokens.
-        words: for every token its word, −1 for none; batch × tokens.
-
-    Returns:
-        Batch × heads × words × words.
-    """
-    count = int(words.max()) + 1
-    member = torch.nn.functional.one_hot(words + 1, count + 1)[..., 1:].to(weights.dtype)
-    sizes = member.sum(1).clamp(min=1)
-    to_words = weights @ member[:, None]
-    from_words: Tensor = member.transpose(1, 2)[:, None] @ to_words
-    return from_words / sizes[:, None, :, None]
-
-
-def largest_words(weights: Tensor, words: Tensor) -> Tensor:
-    """The word with the largest weight for each word; batch × heads × words."""
-    between = word_weights(weights, words)
-    count = between.shape[-1]
-    there = (words[..., None] == torch.arange(count, device=words.device)).any(1)
-    return between.masked_fill(~there[:, None, None, :], -1.0).argmax(-1)
+def _hits(wanted: Tensor, where: Tensor) -> Tensor:
+    """Whether each head looks at a wanted key; batch × heads × queries."""
+    each = wanted[:, None].expand(-1, where.shape[1], -1, -1)
+    return each.gather(-1, where[..., None])[..., 0]

@@ -1,13 +1,15 @@
-"""Size and speed of models beside one another, the unpruned one first (Michel et al., Table 4)."""
+"""Size and speed of models side by side, the unpruned one first (Michel et al., Table 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from transformers import PreTrainedModel
 
 from headcount.analysis.base import Analysis
@@ -16,12 +18,11 @@ from headcount.bench.size import cache_bytes, count_flops, peak_memory
 from headcount.bench.speed import Machine, Spread, in_turn, ratio, this_machine
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
+from headcount.plots.style import GREY, dress, head, legend, look, new_figure
+from headcount.runs.progress import Progress
 from headcount.surgery.remove import count_parameters
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from headcount.runs.progress import Progress
+_Place = tuple[str, int, int | None]  # name of the work, batch size and length
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,14 @@ class Size:
     """How large a model is.
 
     Attributes:
-        model: its name.
-        heads: that are there.
-        born: that it was made with.
-        parameters: how many.
-        file_bytes: of its safetensors files; None if it has none.
-        cache_bytes: of the keys and values of one text of `cache_tokens`; None if it does not
-            generate.
-        cache_tokens: length of that text.
+        model: name of the model.
+        heads: number of heads that it has now.
+        born: number of heads before any removal.
+        parameters: number of parameters.
+        file_bytes: size of its safetensors files; None if it has none.
+        cache_bytes: size of the keys and values of one text of `cache_tokens`; None if the model
+            does not generate.
+        cache_tokens: length of that text, in tokens.
     """
 
     model: str
@@ -53,15 +54,15 @@ class Speed:
     """How fast a model is at one kind of work.
 
     Attributes:
-        model: its name.
-        work: `forward`, `greedy`, or so many beams.
-        batch: examples at a time.
-        length: of their texts in tokens, on average; None for images.
-        per_second: examples, or tokens that are generated.
+        model: name of the model.
+        work: `forward`, `greedy`, or the number of beams: `4 beams`.
+        batch: examples per batch.
+        length: mean length of the texts in tokens; None for images.
+        per_second: examples per second, or generated tokens per second.
         speed_up: how many times as fast as the first model, compared round by round.
-        flops: of all of the work.
-        ideal: how many times as fast as the first model it would be if only these counted.
-        peak_bytes: of the tensors that the work makes, at the worst moment; without the weights.
+        flops: operations of the whole work.
+        ideal: how many times as fast as the first model it would be if only `flops` counted.
+        peak_bytes: most memory that the tensors of the work take at one time, without the weights.
     """
 
     model: str
@@ -76,7 +77,7 @@ class Speed:
 
     @property
     def reached(self) -> float:
-        """The share of the ideal speed-up that is measured."""
+        """The measured speed-up as a share of the ideal one."""
         return self.speed_up.median / self.ideal
 
 
@@ -85,10 +86,10 @@ class Bench(Analysis):
     """Sizes and speeds of some models.
 
     Attributes:
-        sizes: of every model, the unpruned one first.
-        speeds: of every model at every work.
-        machine: where they were measured.
-        rounds: how often each was timed, at most.
+        sizes: size of every model, the unpruned one first.
+        speeds: speed of every model at every work.
+        machine: the machine they were measured on.
+        rounds: timed rounds per measurement, at most.
     """
 
     kind: ClassVar[str] = "bench"
@@ -140,12 +141,10 @@ class Bench(Analysis):
             )
         frame = pd.DataFrame(rows)
         whole = ["file_bytes", "cache_bytes", "length"]
-        frame[whole] = frame[whole].astype("Int64")  # whole numbers, some of them missing
+        frame[whole] = frame[whole].astype("Int64")  # integers, some of them missing
         return frame
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.speed.figures import draw_speeds
-
         return {"speed": draw_speeds(self)}
 
 
@@ -156,14 +155,14 @@ def bench_models(
     rounds: int = 15,
     budget: float = 10.0,
 ) -> Bench:
-    """Measure models beside one another.
+    """Measure models side by side.
 
     Args:
-        models: by name or folder; the first is the unpruned one.
-        work: what to time them at.
-        progress: who wants to know.
-        rounds: of each measurement.
-        budget: seconds after which a measurement begins no further round; three are always run.
+        models: the models by name or folder, the unpruned one first.
+        work: what to time them at, see `random_work` and `task_work`.
+        progress: receives each stage and step, for a progress bar.
+        rounds: timed rounds per measurement, at most; more gives narrower quartiles.
+        budget: seconds after which a measurement starts no new round. Three rounds always run.
     """
     _refuse_other_inputs(models)
     machine = this_machine()
@@ -175,6 +174,22 @@ def bench_models(
         speeds += _speeds(models, some, rounds, budget)
         progress.advance(done + 1)
     return Bench(sizes, tuple(speeds), machine, rounds)
+
+
+def _refuse_other_inputs(models: Mapping[str, PreTrainedModel]) -> None:
+    """Raise if models do not take the same inputs, and so cannot do the same work."""
+    (first, whole), *others = models.items()
+    for name, model in others:
+        if _inputs(model) != _inputs(whole):
+            raise HeadcountError(
+                f"{name} takes {_inputs(model)}, but {first} takes {_inputs(whole)}; give models "
+                "that were pruned from the same one"
+            )
+
+
+def _inputs(model: PreTrainedModel) -> str:
+    words = getattr(model.config.get_text_config(), "vocab_size", None)
+    return model.main_input_name + ("" if words is None else f" of {words} tokens")
 
 
 def _size(name: str, model: PreTrainedModel, tokens: int) -> Size:
@@ -205,17 +220,56 @@ def _speeds(
     ]  # fmt: skip
 
 
-def _refuse_other_inputs(models: Mapping[str, PreTrainedModel]) -> None:
-    """Models that do not take the same inputs cannot do the same work."""
-    (first, whole), *others = models.items()
-    for name, model in others:
-        if _inputs(model) != _inputs(whole):
-            raise HeadcountError(
-                f"{name} takes {_inputs(model)}, but {first} takes {_inputs(whole)}; give models "
-                "that were pruned from the same one"
-            )
+def draw_speeds(bench: Bench) -> Figure:
+    """A bar per model and work: the measured speed-up, with a line at the ideal one."""
+    works = list(dict.fromkeys(_place(speed) for speed in bench.speeds))
+    names = [size.model for size in bench.sizes][1:] or [bench.sizes[0].model]
+    short = _short_names(names)
+    figure = new_figure(max(5.2, 1.6 + 0.35 * len(works) * len(names)), 3.8)
+    axes = figure.subplots()
+    dress(axes, "Speed-up over the unpruned model", "", "speed-up, %")
+    width = 0.8 / len(names)
+    for turn, name in enumerate(names):
+        of = {_place(speed): speed for speed in bench.speeds if speed.model == name}
+        speeds = [of[work] for work in works]
+        places = np.arange(len(works)) + (turn - (len(names) - 1) / 2) * width
+        gains = [gain_percent(speed.speed_up.median) for speed in speeds]
+        spans = [
+            [gain_percent(s.speed_up.median) - gain_percent(s.speed_up.low) for s in speeds],
+            [gain_percent(s.speed_up.high) - gain_percent(s.speed_up.median) for s in speeds],
+        ]
+        style: dict[str, Any] = look(name, names)
+        axes.bar(
+            places, gains, 0.9 * width, yerr=spans, capsize=2, color=style["color"],
+            ecolor=GREY, label=short[turn],
+        )  # fmt: skip
+        axes.hlines(
+            [gain_percent(speed.ideal) for speed in speeds], places - 0.45 * width,
+            places + 0.45 * width, color="black", linewidth=1.5,
+            label="ideal by operations" if turn == len(names) - 1 else "_",
+        )  # fmt: skip
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_xticks(range(len(works)), [_label(work) for work in works], fontsize=8)
+    head(figure, "Measured speed-up, with quartiles")
+    legend(figure, axes)
+    return figure
 
 
-def _inputs(model: PreTrainedModel) -> str:
-    words = getattr(model.config.get_text_config(), "vocab_size", None)
-    return model.main_input_name + ("" if words is None else f" of {words} tokens")
+def _place(speed: Speed) -> _Place:
+    return speed.work, speed.batch, speed.length
+
+
+def _short_names(names: list[str]) -> list[str]:
+    """The last parts of the paths, if they are all different."""
+    last = [name.rstrip("/").rsplit("/", 1)[-1] for name in names]
+    return last if len(set(last)) == len(last) else names
+
+
+def gain_percent(speed_up: Any) -> Any:
+    """A speed-up as percent gained: 1.2 times as fast is 20 %."""
+    return 100 * (speed_up - 1)
+
+
+def _label(work: _Place) -> str:
+    name, batch, length = work
+    return f"{name}\nbatch {batch}" + ("" if length is None else f"\nlength {length}")

@@ -7,24 +7,24 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from transformers import PreTrainedModel
 
 from headcount.analysis.base import Analysis
+from headcount.analysis.speed.models import gain_percent
 from headcount.analysis.speed.work import Work
 from headcount.bench.size import count_flops
 from headcount.bench.speed import Machine, Spread, in_turn, ratio, this_machine
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask, count_to_keep
+from headcount.plots.style import dress, head, legend, look, new_figure
+from headcount.runs.progress import Progress
 from headcount.surgery.remove import count_parameters, remove_heads
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from headcount.runs.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class CutModel:
     """A model from which random heads were removed.
 
     Attributes:
-        keep: heads that are left.
-        seed: of the draw.
-        batch: examples at a time.
-        length: of their texts in tokens, on average; None for images.
+        keep: number of heads that are left.
+        seed: the seed that drew the mask.
+        batch: examples per batch.
+        length: mean length of the texts in tokens; None for images.
         speed_up: how many times as fast as the unpruned model, compared round by round.
-        ideal: what the operations of matrix products allow.
-        parameters: that are left.
-        shrinkage: share of the parameters that is gone.
+        ideal: how many times as fast it would be if only matrix products counted.
+        parameters: number of parameters that are left.
+        shrinkage: share of the parameters that were removed.
     """
 
     keep: int
@@ -53,7 +53,7 @@ class CutModel:
 
     @property
     def reached(self) -> float:
-        """The share of the ideal speed-up that is measured."""
+        """The measured speed-up as a share of the ideal one."""
         return self.speed_up.median / self.ideal
 
 
@@ -62,11 +62,11 @@ class OverKeep(Analysis):
     """Speed-up and shrinkage of a model over K.
 
     Attributes:
-        model: its name.
-        heads: of the unpruned model.
-        cut: every model that was measured.
-        machine: where.
-        rounds: how often each was timed, at most.
+        model: name of the model.
+        heads: number of heads of the unpruned model.
+        cut: every cut model that was measured.
+        machine: the machine they were measured on.
+        rounds: timed rounds per measurement, at most.
     """
 
     kind: ClassVar[str] = "bench-over-keep"
@@ -108,8 +108,6 @@ class OverKeep(Analysis):
         ).astype({"length": "Int64"})
 
     def figures(self) -> Mapping[str, Figure]:
-        from headcount.analysis.speed.figures import draw_over_keep
-
         return {"speed": draw_over_keep(self)}
 
 
@@ -126,14 +124,14 @@ def bench_over_keep(
     """Remove random heads and measure, for each K.
 
     Args:
-        name: of the model.
-        model: the unpruned one; it is not changed.
-        work: what to time it at.
-        keep: every K, as a count or a share below 1.
-        masks: random masks of each K.
-        progress: who wants to know.
-        rounds: of each measurement.
-        budget: seconds after which a measurement begins no further round; three are always run.
+        name: name of the model, for the title.
+        model: the unpruned model; it is not changed.
+        work: what to time it at, see `random_work` and `task_work`.
+        keep: the values of K to measure, each a count or a share below 1.
+        masks: random masks per K; more shows how much the choice of heads matters.
+        progress: receives each stage and step, for a progress bar.
+        rounds: timed rounds per measurement, at most; more gives narrower quartiles.
+        budget: seconds after which a measurement starts no new round. Three rounds always run.
     """
     machine, heads = this_machine(), find_heads(model)
     counts = sorted({count_to_keep(k, len(heads)) for k in keep}, reverse=True)
@@ -156,7 +154,7 @@ def bench_over_keep(
 
 
 def random_masks(heads: HeadMap, keep: int, number: int) -> list[tuple[int, HeadMask]]:
-    """So many different masks of K heads with the seeds that draw them, or all that there are."""
+    """Up to `number` different masks of K heads, each with the seed that draws it."""
     found: dict[HeadMask, int] = {}
     wanted = min(number, math.comb(len(heads), keep))
     for seed in itertools.count():
@@ -164,3 +162,37 @@ def random_masks(heads: HeadMap, keep: int, number: int) -> list[tuple[int, Head
             break
         found.setdefault(HeadMask.random(heads, keep, seed), seed)
     return [(seed, mask) for mask, seed in found.items()]
+
+
+def draw_over_keep(found: OverKeep) -> Figure:
+    """Speed-up and shrinkage against kept heads, every mask a point."""
+    table = found.table()
+    figure = new_figure(8.4, 3.6)
+    left, right = figure.subplots(1, 2)
+    dress(left, "Examples per second", "kept heads", "speed-up, %")
+    dress(right, "Number of parameters", "kept heads", "shrinkage, %")
+    shapes = list(table.groupby(["batch", "length"], sort=False, dropna=False))
+    names = [_shape(*shape) for shape, _ in shapes]
+    for name, (_, of) in zip(names, shapes, strict=True):
+        style: dict[str, Any] = look(name, names)
+        left.plot(
+            of["keep"], gain_percent(of["speed_up"]), linestyle="", marker=style["marker"],
+            markersize=2.5, color=style["color"], alpha=0.5,
+        )  # fmt: skip
+        means = of.groupby("keep")[["speed_up", "ideal_speed_up"]].mean()
+        left.plot(means.index, gain_percent(means["speed_up"]), linewidth=1.5, label=name, **style)
+        last = name == names[-1]
+        left.plot(
+            means.index, gain_percent(means["ideal_speed_up"]), color=style["color"], linewidth=1,
+            linestyle=(0, (1, 2)), label="ideal by operations" if last else "_",
+        )  # fmt: skip
+    shrunk = table.groupby("keep")["shrinkage"].mean()
+    right.plot(shrunk.index, 100 * shrunk, "o-", color=look("joint-dsp")["color"], markersize=4)
+    head(figure, f"{found.model}: random heads removed, mean over masks")
+    legend(figure, left)
+    return figure
+
+
+def _shape(batch: int, length: Any) -> str:
+    known = isinstance(length, int | np.integer)
+    return f"batch {batch}, length {length}" if known else f"batch {batch}"

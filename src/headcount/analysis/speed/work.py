@@ -1,27 +1,28 @@
-"""What a model is timed at: a forward pass over some batches, or the generation of text."""
+"""What a model is timed at: forward passes over some batches, or the generation of text.
+
+The inputs are made up (`random_work`) or taken from a task (`task_work`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from datasets import Dataset
 from transformers import PreTrainedModel
 
+from headcount.batch import Batch, batch_size
 from headcount.bench.speed import Job
 from headcount.errors import HeadcountError
-from headcount.pruners.michel import Batch
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from headcount.tasks.base import Collator
+from headcount.runs.run import batches_of
+from headcount.tasks.base import Collator
 
 FORWARD, GREEDY = "forward", "greedy"
 NEW_TOKENS = 24
-SENTENCES = 4  # that are generated at a time
-_BATCHES = 3  # of a task, spread over its lengths
+SENTENCES = 4  # generated at a time
+_BATCHES = 3  # taken from a task: long, middle and short examples
+_IMAGES = "pixel_values"
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,12 @@ class Work:
     """One thing to time.
 
     Attributes:
-        name: `forward`, `greedy`, or so many beams.
-        batch: examples at a time.
-        length: of their texts in tokens, on average; None for images.
-        batches: the inputs.
-        beams: of generation; None for a forward pass.
-        tokens: to generate for each example.
+        name: `forward`, `greedy`, or the number of beams: `4 beams`.
+        batch: examples per batch.
+        length: mean length of the texts in tokens; None for images.
+        batches: the inputs of the model.
+        beams: number of beams to generate with; None for forward passes.
+        tokens: tokens to generate for each example.
     """
 
     name: str
@@ -46,12 +47,12 @@ class Work:
 
     @property
     def items(self) -> int:
-        """What is counted per second: examples, or tokens that are generated."""
-        examples = sum(_size(batch) for batch in self.batches)
+        """How much is done: the number of examples, or of generated tokens."""
+        examples = sum(batch_size(batch) for batch in self.batches)
         return examples if self.beams is None else examples * self.tokens
 
     def job(self, model: PreTrainedModel) -> Job:
-        """All of it once, by this model."""
+        """A function that does the work once with this model."""
         model.eval()
 
         @torch.inference_mode()
@@ -59,7 +60,7 @@ class Work:
             for batch in self.batches:
                 if self.beams is None:
                     model(**batch)
-                else:  # as many tokens from every model, whenever it would end
+                else:  # the same number of tokens from every model, wherever it would stop
                     model.generate(  # type: ignore[operator]
                         **batch, num_beams=self.beams, do_sample=False, max_length=None,
                         min_new_tokens=self.tokens, max_new_tokens=self.tokens,
@@ -74,10 +75,10 @@ def random_work(
     """Made-up inputs of every batch size and length, and generation for a model that can.
 
     Args:
-        model: says what the inputs are.
-        batch_sizes: of forward passes.
-        lengths: in tokens; an image has none.
-        beams: of the generation beside the greedy one; 0 for no generation.
+        model: the model, which decides what the inputs are.
+        batch_sizes: batch sizes of the forward passes.
+        lengths: lengths of the texts in tokens; not used for images.
+        beams: number of beams to generate with, besides greedily; 0 leaves generation out.
     """
     sizes: Sequence[int | None] = (None,) if takes_images(model) else lengths
     work = [
@@ -98,8 +99,6 @@ def task_work(
     beams: int,
 ) -> list[Work]:
     """Batches of a task's own evaluation set, with its lengths and its padding."""
-    from headcount.runs.choose import batches_of
-
     work = []
     for size in batch_sizes:
         if size > len(data):
@@ -107,7 +106,7 @@ def task_work(
                 f"a batch of {size} cannot be made of {len(data)} examples; give a smaller "
                 "--batch-size or more data"
             )
-        # The longest, the middle and the shortest.
+        # The longest, the middle and the shortest examples; the set is sorted by length.
         starts = [i * (len(data) - size) // (_BATCHES - 1) for i in range(_BATCHES)]
         batches = tuple(
             batches_of(data.select(range(start, start + size)), size, model, collator)[0]
@@ -122,13 +121,9 @@ def task_work(
 
 def _generation(inputs: Batch, beams: int) -> list[Work]:
     prompt = {name: inputs[name] for name in ("input_ids", "attention_mask") if name in inputs}
-    size, length = _size(prompt), _length((prompt,))
+    size, length = batch_size(prompt), _length((prompt,))
     names = {GREEDY: 1} if beams == 1 else {GREEDY: 1, f"{beams} beams": beams}
     return [Work(name, size, length, (prompt,), number) for name, number in names.items()]
-
-
-def _size(batch: Batch) -> int:
-    return int(next(iter(batch.values())).shape[0])
 
 
 def _length(batches: Sequence[Batch]) -> int | None:
@@ -137,24 +132,16 @@ def _length(batches: Sequence[Batch]) -> int | None:
     return round(sum(int(batch["input_ids"].shape[1]) for batch in batches) / len(batches))
 
 
-_IMAGES = "pixel_values"
-
-
-def takes_images(model: PreTrainedModel) -> bool:
-    """Whether its inputs are images, which have no length to choose."""
-    return model.main_input_name == _IMAGES
-
-
 def random_batch(model: PreTrainedModel, batch: int, length: int) -> Batch:
-    """So many texts of so many tokens, none of them padding; or so many images.
+    """A batch of random texts without padding, or of random images.
 
     Args:
-        model: any that takes token ids or pixels.
+        model: a model that takes token ids or pixels.
         batch: number of examples.
-        length: tokens of each; a decoder sees as many as its encoder.
+        length: tokens of each text. A decoder reads as many as its encoder.
 
     Raises:
-        HeadcountError: the model takes something else, or no text as long as that.
+        HeadcountError: the model takes other inputs, or no texts of this length.
     """
     generator = torch.Generator().manual_seed(0)
     if takes_images(model) and hasattr(model.config, "image_size"):
@@ -171,11 +158,16 @@ def random_batch(model: PreTrainedModel, batch: int, length: int) -> Batch:
             f"the length is {length}, but {type(model).__name__} has places for {longest} tokens; "
             "give a smaller --length"
         )
-    # The lowest numbers are those of special tokens, at which some models end or pad.
+    # The lowest numbers are special tokens, where some models stop or pad.
     first = min(1000, config.vocab_size // 5)
     ids = torch.randint(first, config.vocab_size, (batch, length), generator=generator)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     return {**inputs, "decoder_input_ids": ids} if model.config.is_encoder_decoder else inputs
+
+
+def takes_images(model: PreTrainedModel) -> bool:
+    """Whether the inputs of the model are images, which have no length."""
+    return model.main_input_name == _IMAGES
 
 
 def _image_shape(model: PreTrainedModel) -> tuple[int, int, int]:

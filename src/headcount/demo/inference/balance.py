@@ -1,8 +1,8 @@
-"""Which premises to set against a hypothesis, and how often, so that neither gives a label away.
+"""Which premises go with a hypothesis, and how often, so that neither gives the label away.
 
-Every hypothesis meets one premise of each label, so on its own it tells nothing. Premises are drawn
-with weights under which each form, too, has each label equally often, as far as there are such
-weights.
+Every hypothesis gets one premise for each label, so a hypothesis alone says nothing about the
+label. Premises are drawn with weights, so that each form of premise also gets each label equally
+often. Where no such weights exist, the most even ones are used.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from random import Random
 from headcount.demo.inference.logic import LABELS, Form, Label, decide
 from headcount.errors import HeadcountError
 
-_ROUNDS = 60  # of fitting the weights, first to the hypotheses and then to the premises
-_DRAWS = 40  # choices of forms to try
-_EVEN = 0.05  # a blend with fewer pairs in excess is good enough
+_ROUNDS = 60  # how often the weights are fitted, to the premises and then to the hypotheses
+_DRAWS = 40  # how many choices of forms are tried
+_EVEN = 0.05  # a blend that is less uneven is good enough; see `_unevenness`
 
 Pool = tuple[Sequence[Form], int]  # forms, and how many to choose
 _Cell = tuple[int, int]  # a premise and a hypothesis, by their numbers
@@ -28,7 +28,7 @@ class Blend:
 
     Attributes:
         hypotheses: forms to choose from, all equally often.
-        premises: for each hypothesis and label, the premises and how often to draw each.
+        premises: for each hypothesis and label, the premises and the weight of each.
     """
 
     hypotheses: tuple[Form, ...]
@@ -43,15 +43,15 @@ class Blend:
 
 
 def blend(premises: Sequence[Pool], hypotheses: Pool, random: Random) -> Blend:
-    """Weights for some of the premises.
+    """Choose forms, and fit weights to them.
 
     Args:
-        premises: forms to choose from, and how many of them to choose; several times.
-        hypotheses: forms to choose from, and how many of them to choose.
-        random: what to choose with.
+        premises: pools of forms, each with the number of forms to choose from it.
+        hypotheses: the pool of forms for hypotheses, with the number to choose.
+        random: the generator that chooses.
 
     Returns:
-        The first blend that is even enough, of those tried, or the most even one.
+        The first blend that is even enough, or the most even one of all that were tried.
     """
     tables = []
     for _ in range(_DRAWS):
@@ -80,7 +80,7 @@ def _choose(pool: Pool, random: Random) -> list[Form]:
 
 
 def _usable(premises: Sequence[Form], hypotheses: Sequence[Form]) -> dict[_Cell, Label]:
-    """Labels, of premises and hypotheses that come with all three; never of a mere repetition."""
+    """Labels of the pairs whose premise and hypothesis both get all three; no repetitions."""
     labels = {
         (p, h): decide(premise, hypothesis)
         for p, premise in enumerate(premises)
@@ -100,7 +100,7 @@ def _usable(premises: Sequence[Form], hypotheses: Sequence[Form]) -> dict[_Cell,
 
 
 def _fit(labels: dict[_Cell, Label]) -> dict[_Cell, float]:
-    """Weights that add up to 1 for each label of a hypothesis, and evenly for each premise."""
+    """Weights with a sum of 1 for each label of a hypothesis, as even as can be for premises."""
     weights = dict.fromkeys(labels, 1.0)
     for _ in range(_ROUNDS):
         sums = _sums(labels, weights, 0)
@@ -123,7 +123,7 @@ def _sums(
 
 
 def _unevenness(labels: dict[_Cell, Label], weights: dict[_Cell, float]) -> float:
-    """The share of pairs that would need another label for all premises to be even."""
+    """The share of pairs that would need another label to make all premises even."""
     sums = _sums(labels, weights, 0)
     off = 0.0
     for p in {cell[0] for cell in labels}:

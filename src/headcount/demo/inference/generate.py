@@ -1,4 +1,4 @@
-"""Pairs by the thousand, from a few forms and ever new words."""
+"""Write thousands of pairs, from a few forms and new words for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain, islice
 from random import Random
 
 from headcount.demo.inference.balance import Blend, blend
-from headcount.demo.inference.logic import LABELS, Pair
+from headcount.demo.inference.logic import LABELS, Label
 from headcount.demo.inference.phenomena import PHENOMENA
 from headcount.demo.inference.phenomenon import Fill, Phenomenon
 from headcount.errors import HeadcountError
@@ -18,14 +18,31 @@ _TRIES = 1000
 
 
 @dataclass(frozen=True)
-class Forms:
-    """How many sentence forms of each phenomenon there are: the difficulty of the task.
-
-    With more of them, and longer ones, it takes longer to learn.
+class Pair:
+    """One example of the task.
 
     Attributes:
-        premises: of one sentence, as a rule.
-        longer: premises of two sentences besides.
+        premise: one or two sentences that are assumed to be true.
+        hypothesis: a sentence about the same things.
+        label: whether the hypothesis then must be true, may be true, or cannot be true.
+        phenomenon: the kind of inference: the name of one of `PHENOMENA`.
+    """
+
+    premise: str
+    hypothesis: str
+    label: Label
+    phenomenon: str
+
+
+@dataclass(frozen=True)
+class Forms:
+    """How many sentence forms each phenomenon uses: the difficulty of the task.
+
+    More and longer forms take longer to learn.
+
+    Attributes:
+        premises: forms of premises; most have one sentence.
+        longer: more forms of premises, with two sentences each.
         hypotheses: forms of hypotheses.
     """
 
@@ -45,9 +62,6 @@ def inference_pairs(size: int, seed: int) -> list[Pair]:
     Args:
         size: how many pairs; a multiple of 3 balances the labels exactly.
         seed: the same seed gives the same pairs.
-
-    Returns:
-        The pairs.
     """
     return inference_split(size, 0, seed)[0]
 
@@ -59,14 +73,14 @@ def inference_split(
     phenomena: Sequence[str] | None = None,
     forms: Forms = ALL,
 ) -> tuple[list[Pair], list[Pair]]:
-    """Pairs to train on and pairs to evaluate on, which share no premise and no choice of words.
+    """Pairs to train on and pairs to evaluate on, which share no premise and no set of words.
 
     Args:
         train: how many pairs to train on.
         evaluation: how many pairs to evaluate on.
         seed: the same seed and sizes give the same pairs.
-        phenomena: names of those to write about; None for all.
-        forms: how many sentence forms of each.
+        phenomena: names of the phenomena to use; None for all. Fewer make an easier task.
+        forms: how many sentence forms each phenomenon uses. Fewer make an easier task.
 
     Returns:
         The pairs to train on and those to evaluate on.
@@ -89,7 +103,7 @@ def inference_split(
 def _triplets(
     phenomena: Sequence[Phenomenon], forms: Forms, random: Random
 ) -> Iterator[list[Pair]]:
-    """Three pairs at a time, phenomena in turn."""
+    """Endless groups of three pairs, from all phenomena in turn."""
     used: set[object] = set()
     while True:
         for phenomenon in random.sample(phenomena, len(phenomena)):
@@ -116,13 +130,13 @@ def _triplet(phenomenon: Phenomenon, forms: Forms, random: Random, used: set[obj
 
 
 def _content(phenomenon: Phenomenon, fill: Fill) -> object:
-    """What a premise is about, whoever does what to whom."""
+    """The words of a premise, regardless of who does what to whom."""
     return phenomenon.name, frozenset(fill.values())
 
 
 @cache
 def _blend(name: str, forms: Forms) -> Blend:
-    """The forms of a phenomenon: always the same, whatever the seed of the pairs."""
+    """The chosen forms of a phenomenon: always the same, whatever the seed of the pairs."""
     phenomenon = next(each for each in PHENOMENA if each.name == name)
     premises = [(phenomenon.premises, forms.premises), (phenomenon.longer, forms.longer)]
     return blend(premises, (phenomenon.hypotheses, forms.hypotheses), Random(name))

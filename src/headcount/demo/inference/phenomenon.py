@@ -1,4 +1,8 @@
-"""A phenomenon: forms of premises and hypotheses, and the words that go into them."""
+"""A phenomenon: forms of premises and hypotheses, and the words that fill them.
+
+Here are also the rules of spelling that turn a filled form into English, and the words that several
+phenomena use.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,13 @@ class Phenomenon:
     """One kind of inference.
 
     Attributes:
-        name: how the pairs are marked.
-        premises: forms to choose from; any may meet any hypothesis.
-        longer: more premises, of two sentences each, of which fewer are chosen.
+        name: the name that its pairs carry.
+        premises: forms to choose from; any of them can go with any hypothesis.
+        longer: premises of two sentences each; fewer of these are chosen.
         hypotheses: forms of one sentence.
-        slots: for the names of some slots, separated by blanks, what fills them: different words
-            out of a list, or a row out of a table.
-        joints: what may stand between two sentences of a premise.
+        slots: what fills the slots. A key is one slot or several, separated by blanks. Its value
+            is a list, which gives each slot a different word, or a table, which gives them a row.
+        joints: what may connect the two sentences of a premise.
     """
 
     name: str
@@ -35,7 +39,7 @@ class Phenomenon:
     joints: tuple[str, ...] = (". ", ", and ")
 
     def fill(self, random: Random) -> Fill:
-        """Words for all slots."""
+        """Draw words for all slots."""
         words: Fill = {}
         for names, table in self.slots.items():
             keys = names.split()
@@ -46,36 +50,40 @@ class Phenomenon:
         return words
 
     def write(self, form: Form, fill: Fill, random: Random) -> str:
-        """The form in English."""
+        """Write a form in English, with these words in its slots."""
         text = random.choice(self.joints).join(form.sentences)
         return finish(text.format(**fill))
 
 
-def listed(text: str, between: str | None = None) -> list[str]:
-    """Words, or what stands between the signs, as a list that is easy to read and to extend."""
-    return text.split(between)
-
-
-NUMERALS = listed("zero one two three four five six seven eight nine ten eleven twelve")
-
+_ARTICLE = re.compile(r"\b([Aa]) (?=(\w+))")
+_START = re.compile(r"(?:^|(?<=\. ))\w")
 # Spelt with a vowel but spoken with a consonant, and the reverse.
 _A = ("uni", "use", "euro", "one")
 _AN = ("hour", "honest", "heir", "honour")
-_ARTICLE = re.compile(r"\b([Aa]) (?=(\w+))")
-_START = re.compile(r"(?:^|(?<=\. ))\w")
 
 
 def finish(text: str) -> str:
-    """Sentences with the right articles, capital letters and a full stop."""
+    """Correct the articles and capital letters of a text, and end it with a full stop."""
     text = _ARTICLE.sub(lambda found: f"{found[1]}{_n(found[2])} ", text)
     return _START.sub(lambda found: found[0].upper(), text) + "."
 
 
 def _n(word: str) -> str:
+    """The n of `an` before a word that begins with a spoken vowel."""
     word = word.lower()
     if word.startswith(_AN):
         return "n"
     return "n" if word[0] in "aeiou" and not word.startswith(_A) else ""
+
+
+def listed(text: str, between: str | None = None) -> list[str]:
+    """Split a text into words, so that a list of them is easy to read and to extend.
+
+    Args:
+        text: the words.
+        between: the sign between them, if single words may contain blanks.
+    """
+    return text.split(between)
 
 
 NAMES = listed(
@@ -83,17 +91,6 @@ NAMES = listed(
     "Julia Kate Laura Leo Lisa Lucy Mark Mary Mike Nina Oliver Oscar Paul Peter Rachel Robert Rosa "
     "Ruth Sam Sarah Simon Sophie Thomas Tina Tom Victor Walter"
 )
-
-PEOPLE = [
-    f"the {who}"
-    for who in listed(
-        "actor artist baker banker barber captain chef clerk coach dancer dentist doctor driver "
-        "editor farmer gardener guard judge lawyer manager mechanic minister nurse painter pilot "
-        "plumber poet reporter sailor singer soldier student teacher waiter writer"
-    )
-]
-
-COLOURS = listed("black blue brown green grey orange pink purple red white yellow")
 
 # What one can own, paint and move.
 OBJECTS = listed(

@@ -1,17 +1,21 @@
-"""Write `report.html`: everything inlined, so that the file can be mailed and opened anywhere."""
+"""Write `report.html`: everything is inlined, so that the file can be mailed and opened anywhere.
+
+The page has a headline, the facts of the study, notes, and sections (`sections.py`). Its scripts
+draw from one JSON value (`payload.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from headcount.atomic import write_whole
+from headcount.atomic import write_atomically
+from headcount.errors import HeadcountError
 from headcount.report.page.payload import build_payload, embed
-from headcount.report.page.section import TEMPLATES, Section, render, told_apart
-from headcount.report.page.sections import facts, headline, sections
+from headcount.report.page.sections import TEMPLATES, Section, render, sections, told_apart
 from headcount.report.tables import Table
 from headcount.study.read import Comparison, StudyData
 from headcount.study.results import FILE as RESULTS
@@ -30,23 +34,23 @@ def write_page(
     notes: Sequence[str],
     more: Sequence[Section] = (),
 ) -> None:
-    """Write the page, whole or not at all.
+    """Write the page; an interrupted write leaves no partial file.
 
     Args:
-        path: of the file.
-        study: with its runs.
-        comparisons: of the study.
-        tables: one per comparison.
-        texts: the tables as files to download, by name.
-        notes: what is missing or broken.
-        more: sections beside the page's own.
+        path: where to write the page.
+        study: the study with its runs.
+        comparisons: the results of the study, one per model, task and evaluation set.
+        tables: one table per comparison.
+        texts: the tables as files to download, by file name.
+        notes: sentences about what is missing or broken, shown at the top.
+        more: sections to add to the page's own, such as those of analyses.
     """
     results = (study.folder / RESULTS).read_text(encoding="utf-8")
     files = {**texts, RESULTS: results}
     parts = told_apart(sections(study, comparisons, tables, more, list(files)))
     text = TEMPLATES.get_template("page.html").render(
-        title=headline(comparisons),
-        facts=list(facts(study, comparisons)),
+        title=_headline(comparisons),
+        facts=list(_facts(study, comparisons)),
         notes=notes,
         sections=parts,
         render=render,
@@ -55,7 +59,50 @@ def write_page(
         plotly=Markup(get_plotlyjs()),
         payload=Markup(embed(build_payload(study, comparisons, files))),
     )
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def _headline(comparisons: Sequence[Comparison]) -> str:
+    """The title of the page."""
+    groups = _listed(f"{c.model} on {c.task}" for c in comparisons)
+    return f"Attention heads of {groups}"
+
+
+def _facts(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator[tuple[str, str]]:
+    """The facts of the study: a term and its value each."""
+    results = study.results
+    settings = [run.settings for run in study.runs.values()]
+    yield "Model", _listed(results["model"])
+    yield "Task", _listed(results["task"])
+    if data := _listed(of.get("data") for of in settings):
+        yield "Data", data
+    limits = _listed((of.get("training") or {}).get("limit_train") for of in settings)
+    if limits:
+        yield "Trained on", f"at most {limits} examples"
+    yield "Evaluated on", _listed(_with_size(study, c) for c in comparisons)
+    yield "Methods", _listed(m for c in comparisons for m in c.methods)
+    counts = sorted({int(k) for c in comparisons for k in c.counted["k"]}, reverse=True)
+    born = _listed(run.result.heads.before for run in study.runs.values())
+    if counts:
+        yield "Heads kept", _listed(counts) + (f" of {born}" if born else "")
+    yield "Seeds", _listed(sorted(set(results["seed"])))
+    yield "Runs", str(len(study.runs))
+
+
+def _with_size(study: StudyData, comparison: Comparison) -> str:
+    """The evaluation set, with its size if a run kept its predictions."""
+    for name in comparison.rows["run"]:
+        try:
+            if name:
+                examples = len(study.runs[name].predictions(comparison.split))
+                return f"{comparison.split} ({examples:,} examples)"
+        except HeadcountError:
+            continue
+    return comparison.split
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
 
 
 def _inlined(*names: str) -> str:

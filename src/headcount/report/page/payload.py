@@ -1,4 +1,8 @@
-"""All that the page's script draws, as one JSON value."""
+"""Everything that the page's scripts draw, as one JSON value.
+
+`build_payload` collects it: the curves of each comparison, every run, and mean courses. `embed`
+makes it safe inside the page.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headcount.analysis.course import Array, mean_course, settled
+from headcount.analysis.settling import mean_course, settled
 from headcount.plots.style import axis_label, look, unit
+from headcount.pruners.methods import UNPRUNED
 from headcount.report.curves import FEW, born_heads
 from headcount.stats.numbers import in_percent, shown
-from headcount.study.plan import UNPRUNED
+from headcount.stats.resampling import Array
 from headcount.study.read import Comparison, StudyData
 from headcount.study.run_record import Run
 
@@ -23,17 +28,18 @@ _SYMBOLS = {
     "P": "cross", "X": "x", "*": "star",
 }  # fmt: skip
 _DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+_MOST_POINTS = 80  # of a course; more could not be seen
 
 
 def build_payload(
     study: StudyData, comparisons: Sequence[Comparison], files: dict[str, str]
 ) -> dict[str, Any]:
-    """Everything, rounded to what can be seen.
+    """Collect everything, rounded to what can be seen.
 
     Args:
-        study: with its runs.
-        comparisons: of the study.
-        files: to download, by name.
+        study: the study with its runs.
+        comparisons: the results of the study, one per model, task and evaluation set.
+        files: texts of the files to download, by file name.
     """
     groups = list(dict.fromkeys((c.model, c.task) for c in comparisons))
     group_of = {
@@ -43,9 +49,9 @@ def build_payload(
     pruners = [run.result.method for run in study.runs.values()]
     drawn = [name for name in dict.fromkeys([*methods, *pruners]) if name != UNPRUNED]
     layouts: list[dict[str, Any]] = []
-    runs = [run_data(run, group_of.get(name), layouts) for name, run in study.runs.items()]
+    runs = [_run_data(run, group_of.get(name), layouts) for name, run in study.runs.items()]
     settings = [
-        dict(flat_settings({**run.settings, "signature": run.result.signatures}))
+        dict(_flat_settings({**run.settings, "signature": run.result.signatures}))
         for run in study.runs.values()
     ]
     shared = dict(set.intersection(*(set(of.items()) for of in settings))) if settings else {}
@@ -55,7 +61,7 @@ def build_payload(
         "methods": methods,
         "looks": {name: _look(name, study.order) for name in drawn},
         "groups": [", ".join(group) for group in groups],
-        "comparisons": [curve_data(c, groups.index((c.model, c.task))) for c in comparisons],
+        "comparisons": [_curve_data(c, groups.index((c.model, c.task))) for c in comparisons],
         "layouts": layouts,
         "runs": runs,
         "courses": _mean_courses(study, group_of),
@@ -65,13 +71,13 @@ def build_payload(
 
 
 def embed(payload: dict[str, Any]) -> str:
-    """As JSON that may stand inside a script element, whatever names are in it."""
+    """As JSON that is safe inside a script element, whatever names it contains."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
 def _look(method: str, among: Sequence[str]) -> dict[str, object]:
-    """Colour, symbol and dashes as in the figures."""
+    """Colour, symbol and dashes of a method, as in the figures."""
     style: dict[str, Any] = look(method, among)
     dash = style["linestyle"]
     if not isinstance(dash, str):
@@ -83,25 +89,12 @@ def _look(method: str, among: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _mean_courses(study: StudyData, group_of: dict[str, int]) -> list[dict[str, Any]]:
-    """By method, the mean course of its runs."""
-    found: dict[tuple[int, str], list[Any]] = {}
-    for name, run in study.runs.items():
-        course = settled(run)
-        if course is not None and name in group_of:
-            found.setdefault((group_of[name], run.method), []).append(course)
-    return [
-        {"group": group, "method": method, "course": course_data(*mean_course(courses))}
-        for (group, method), courses in found.items()
-    ]
-
-
-def curve_data(comparison: Comparison, group: int) -> dict[str, Any]:
+def _curve_data(comparison: Comparison, group: int) -> dict[str, Any]:
     """Means with their spread, and the result of every seed.
 
     Args:
-        comparison: of which model, task and evaluation set.
-        group: the number of its model and task.
+        comparison: the results of one model, task and evaluation set.
+        group: number of the model and task.
     """
     scale = unit(comparison.metric)
     label = axis_label(comparison.metric)
@@ -116,16 +109,11 @@ def curve_data(comparison: Comparison, group: int) -> dict[str, Any]:
         "unit": " %" if in_percent(comparison.metric) else "",
         "born": int(born),
         "few": FEW * born,
-        "unpruned": None if unpruned.empty else rounded(scale * unpruned.mean(), 6),
+        "unpruned": None if unpruned.empty else _rounded(scale * unpruned.mean(), 6),
         "means": _by_method(comparison, comparison.counted, lambda of: _means(of, scale)),
         "seeds": _by_method(comparison, comparison.counted, lambda of: _each(of, "k", scale)),
         "own": _by_method(comparison, comparison.own_count, lambda of: _each(of, "heads", scale)),
     }
-
-
-def rounded(value: float, digits: int = 4) -> float | None:
-    """To so many significant digits, which keeps the page small; None for what is no number."""
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
 def _by_method(comparison: Comparison, rows: pd.DataFrame, what: Any) -> dict[str, Any]:
@@ -137,7 +125,7 @@ def _means(rows: pd.DataFrame, scale: float) -> list[list[float | None]]:
     """Heads, mean, standard deviation, number of seeds."""
     found = rows.groupby("k")["value"].agg(["mean", "std", "count"])
     return [
-        [k, rounded(scale * mean, 6), rounded(scale * std, 6), count]
+        [k, _rounded(scale * mean, 6), _rounded(scale * std, 6), count]
         for k, mean, std, count in found.itertuples()
     ]
 
@@ -145,19 +133,16 @@ def _means(rows: pd.DataFrame, scale: float) -> list[list[float | None]]:
 def _each(rows: pd.DataFrame, heads: str, scale: float) -> list[list[float | None]]:
     """Heads, value, seed."""
     columns = zip(rows[heads], rows["value"], rows["seed"], strict=True)
-    return [[k, rounded(scale * value, 6), int(seed)] for k, value, seed in columns]
+    return [[k, _rounded(scale * value, 6), int(seed)] for k, value, seed in columns]
 
 
-_MOST_POINTS = 80  # of a course; more are not seen
-
-
-def run_data(run: Run, group: int | None, layouts: list[dict[str, Any]]) -> dict[str, Any]:
+def _run_data(run: Run, group: int | None, layouts: list[dict[str, Any]]) -> dict[str, Any]:
     """One run, compact.
 
     Args:
-        run: which.
-        group: the number of its model and task; None if it has no row in the results.
-        layouts: those of the runs before; a new one is added.
+        run: the run.
+        group: number of its model and task; None if it has no row in the results.
+        layouts: layouts of the runs so far; a new one is added here.
     """
     result, mask = run.result, run.mask
     speed = result.examples_per_second or result.generated_per_second
@@ -175,7 +160,7 @@ def run_data(run: Run, group: int | None, layouts: list[dict[str, Any]]) -> dict
             split: shown(result.metric, scores[result.metric])
             for split, scores in result.scores.items()
         },
-        "speed": None if speed is None else [rounded(speed.before), rounded(speed.after)],
+        "speed": None if speed is None else [_rounded(speed.before), _rounded(speed.after)],
         "parameters": [result.parameters.before, result.parameters.after],
         "bytes": [result.bytes.before, result.bytes.after],
         "course": None if course is None else course_data(*course),
@@ -192,31 +177,12 @@ def run_data(run: Run, group: int | None, layouts: list[dict[str, Any]]) -> dict
             layouts.append(layout)
         data |= {"layout": layouts.index(layout), "kept": list(mask.indices)}
         if run.importance is not None:
-            data["importance"] = [rounded(score) for score in run.importance]
+            data["importance"] = [_rounded(score) for score in run.importance]
     return data
 
 
-def course_data(steps: Array, shares: Array) -> list[list[float]]:
-    """Steps and percentages where the share changes, and the last one."""
-    places = np.flatnonzero(np.diff(shares, prepend=np.nan))
-    places = np.unique(np.append(places, len(steps) - 1))
-    if len(places) > _MOST_POINTS:
-        places = places[np.linspace(0, len(places) - 1, _MOST_POINTS).astype(int)]
-    return [steps[places].astype(int).tolist(), np.round(100 * shares[places], 1).tolist()]
-
-
-def flat_settings(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Name and value of every setting that has one."""
-    for name, value in settings.items():
-        if isinstance(value, dict):
-            yield from flat_settings(value, f"{prefix}{name}.")
-        elif value not in (None, [], ""):
-            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            yield prefix + name, text
-
-
 def _more(run: Run) -> Iterator[tuple[str, str, str, str]]:
-    """What the table for a person leaves out."""
+    """The rows that the table of a run's result leaves out."""
     result = run.result
     for split, scores in result.scores.items():
         for metric, value in scores.items():
@@ -225,3 +191,40 @@ def _more(run: Run) -> Iterator[tuple[str, str, str, str]]:
     yield "largest difference of masked and cut", "", f"{result.difference:.2g}", ""
     for stage, seconds in result.seconds.items():
         yield f"{stage}, seconds", "", f"{seconds:.1f}", ""
+
+
+def _flat_settings(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Name and value of every setting that has a value."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat_settings(value, f"{prefix}{name}.")
+        elif value not in (None, [], ""):
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            yield prefix + name, text
+
+
+def _mean_courses(study: StudyData, group_of: dict[str, int]) -> list[dict[str, Any]]:
+    """The mean course of each method's runs."""
+    found: dict[tuple[int, str], list[Any]] = {}
+    for name, run in study.runs.items():
+        course = settled(run)
+        if course is not None and name in group_of:
+            found.setdefault((group_of[name], run.method), []).append(course)
+    return [
+        {"group": group, "method": method, "course": course_data(*mean_course(courses))}
+        for (group, method), courses in found.items()
+    ]
+
+
+def course_data(steps: Array, shares: Array) -> list[list[float]]:
+    """The steps at which the share changes, with the percentage there, and the last step."""
+    places = np.flatnonzero(np.diff(shares, prepend=np.nan))
+    places = np.unique(np.append(places, len(steps) - 1))
+    if len(places) > _MOST_POINTS:
+        places = places[np.linspace(0, len(places) - 1, _MOST_POINTS).astype(int)]
+    return [steps[places].astype(int).tolist(), np.round(100 * shares[places], 1).tolist()]
+
+
+def _rounded(value: float, digits: int = 4) -> float | None:
+    """Rounded to some significant digits, to keep the page small; None for NaN and infinity."""
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None

@@ -1,20 +1,120 @@
-"""The sections of the page, in order."""
+"""The sections of the page: what a section consists of, and which ones there are.
+
+A section has pictures, tables and HTML. `sections` lists those of a study in order, and `render`
+makes HTML of one, with the macros of `sections.html`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from headcount.analysis.course import settled
+from headcount.analysis.settling import settled
 from headcount.errors import HeadcountError
 from headcount.report.curves import gains
-from headcount.report.page.section import Grid, Section, body
-from headcount.report.table_text import OWN_COLUMNS, own_cells, unpruned_text
-from headcount.report.tables import Cell, Table, cell_text, label, legend, seeds_text
+from headcount.report.table_text import (
+    OWN_COLUMNS,
+    cell_text,
+    label,
+    legend,
+    own_cells,
+    seeds_text,
+    unpruned_text,
+)
+from headcount.report.tables import Cell, Table
 from headcount.study.read import Comparison, StudyData
 
-FOLDED = 8  # with more runs than that, there is a filter
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,  # names of methods, models and runs can be anything
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_LONG = 20  # rows; a longer table is folded, so that it does not hide what comes after it
+_FOLDED = 8  # runs; with more of them, there is a filter
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page; what is left empty is not shown.
+
+    Attributes:
+        title: the heading.
+        note: a few words below the heading.
+        body: HTML, for anything that pictures and tables cannot show.
+        pictures: figures, side by side if they fit.
+        grids: tables, one below the other.
+        number: counts the sections of this title, see `told_apart`.
+    """
+
+    title: str
+    note: str = ""
+    body: str = ""
+    pictures: Sequence[Picture] = ()
+    grids: Sequence[Grid] = ()
+    number: int = 1
+
+    @property
+    def anchor(self) -> str:
+        """The id of the section, for links."""
+        name = "section-" + re.sub(r"\W+", "-", self.title.lower()).strip("-")
+        return name if self.number == 1 else f"{name}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that is not interactive.
+
+    Attributes:
+        svg: the SVG element, as text.
+        says: what it shows, for readers who cannot see it.
+    """
+
+    svg: str
+    says: str
+
+    @classmethod
+    def read(cls, path: Path, says: str) -> Picture:
+        """Read a file that `plots.style.save` wrote, without what only files need.
+
+        Raises:
+            HeadcountError: the file cannot be read, or is not a whole figure.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise HeadcountError(f"{path} cannot be read: {error}; write it anew") from error
+        start = text.find("<svg")
+        if start < 0 or not text.rstrip().endswith("</svg>"):  # it would swallow the page
+            raise HeadcountError(f"{path} is damaged, it is not a whole SVG; write it anew")
+        return cls(text[start:], says)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of the page.
+
+    Attributes:
+        caption: text above the table.
+        columns: headings of the columns.
+        rows: cells of each row; the first names it. Text is escaped, `Markup` is not.
+        footnote: lines below the table.
+    """
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    footnote: Sequence[str] = ()
+
+    @property
+    def folded(self) -> bool:
+        """Whether it opens only when asked."""
+        return len(self.rows) > _LONG
 
 
 def sections(
@@ -27,123 +127,57 @@ def sections(
     """All sections for which there is something to show.
 
     Args:
-        study: with its runs.
-        comparisons: of the study.
-        tables: one per comparison.
-        more: sections that others made; they come before the runs' settings.
-        files: names of what can be downloaded.
+        study: the study with its runs.
+        comparisons: the results of the study, one per model, task and evaluation set.
+        tables: one table per comparison.
+        more: further sections, shown before the runs' settings.
+        files: names of the files that can be downloaded.
     """
     runs = list(study.runs.values())
     groups = list(dict.fromkeys((c.model, c.task) for c in comparisons))
     one_each = [next(c for c in comparisons if (c.model, c.task) == group) for group in groups]
-    yield Section("Results", grids=[grid for table in tables for grid in table_grids(table)])
+    yield Section("Results", grids=[grid for table in tables for grid in _table_grids(table)])
     yield Section(
         "Metric by kept heads",
         "Mean over seeds, bars are one standard deviation; the dashed line is the unpruned model. "
         "The tables above have the same numbers.",
-        body("curves"),
+        _body("curves"),
     )
     if any(run.mask is not None for run in runs):
         yield Section(
             "Map of heads",
             "A square is a head, a row a layer. The bluer, the more important to the method; "
             "kept heads have a frame and a dot.",
-            body("head_map"),
+            _body("head_map"),
         )
     if any(settled(run) is not None for run in runs):
         yield Section(
             "When the choice settles",
             "How many of the heads that a run keeps in the end are selected at each step. Thin "
             "lines are runs, thick ones the mean of a method.",
-            body("dynamics"),
+            _body("dynamics"),
         )
     grids = list(_gain_grids(study, one_each))
     if grids:
         yield Section(
             "Speed and size",
             "Against the unpruned model, measured side by side on the same machine.",
-            body("gains"),
+            _body("gains"),
             grids=grids,
         )
     if any(c.own_count["penalty"].notna().any() for c in comparisons):
         yield Section(
             "Heads by price",
             "How many heads are left when each costs λ. The tables above have the same numbers.",
-            body("penalty"),
+            _body("penalty"),
         )
     yield from more
-    yield Section("Runs", body=body("runs", runs, len(runs) > FOLDED))
-    yield Section("Downloads", body=body("downloads", files))
+    yield Section("Runs", body=_body("runs", runs, len(runs) > _FOLDED))
+    yield Section("Downloads", body=_body("downloads", files))
 
 
-def _gain_grids(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator[Grid]:
-    """Means over all runs of a number of heads, one table per model and task."""
-    for comparison in comparisons:
-        found = gains(study, comparison)
-        if found.empty:
-            continue
-        groups = found.groupby("heads")[["speed", "shrinkage"]].agg(["mean", "count"])
-        rows = [
-            [
-                f"{heads:.0f}",
-                f"{row['speed', 'mean']:+.1f}" if row["speed", "count"] else "not measured",
-                f"{row['shrinkage', 'mean']:.1f}",
-                f"{row['shrinkage', 'count']:.0f}",
-            ]
-            for heads, row in groups.sort_index(ascending=False).iterrows()
-        ]
-        yield Grid(
-            f"{comparison.model}, {comparison.task}: mean over runs",
-            ("heads", "speed-up, %", "fewer parameters, %", "runs"),
-            rows,
-        )
-
-
-def headline(comparisons: Sequence[Comparison]) -> str:
-    """The page's title."""
-    groups = _listed(f"{c.model} on {c.task}" for c in comparisons)
-    return f"Attention heads of {groups}"
-
-
-def facts(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator[tuple[str, str]]:
-    """Terms and what they are in this study."""
-    results = study.results
-    settings = [run.settings for run in study.runs.values()]
-    yield "Model", _listed(results["model"])
-    yield "Task", _listed(results["task"])
-    if data := _listed(of.get("data") for of in settings):
-        yield "Data", data
-    limits = _listed((of.get("training") or {}).get("limit_train") for of in settings)
-    if limits:
-        yield "Trained on", f"at most {limits} examples"
-    yield "Evaluated on", _listed(_with_size(study, c) for c in comparisons)
-    yield "Methods", _listed(m for c in comparisons for m in c.methods)
-    counts = sorted({int(k) for c in comparisons for k in c.counted["k"]}, reverse=True)
-    born = _listed(run.result.heads.before for run in study.runs.values())
-    if counts:
-        yield "Heads kept", _listed(counts) + (f" of {born}" if born else "")
-    yield "Seeds", _listed(sorted(set(results["seed"])))
-    yield "Runs", str(len(study.runs))
-
-
-def _with_size(study: StudyData, comparison: Comparison) -> str:
-    """The evaluation set, with its size where a run kept its predictions."""
-    for name in comparison.rows["run"]:
-        try:
-            if name:
-                examples = len(study.runs[name].predictions(comparison.split))
-                return f"{comparison.split} ({examples:,} examples)"
-        except HeadcountError:
-            continue
-    return comparison.split
-
-
-def _listed(values: Iterable[object]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value is not None))
-
-
-def table_grids(table: Table) -> Iterator[Grid]:
-    """Methods that were told how many heads to keep, then those that found their own number."""
+def _table_grids(table: Table) -> Iterator[Grid]:
+    """A table of the methods that keep a given number of heads, and one of the others."""
     title = f"{table.title}: {label(table)}"
     unpruned = [] if table.unpruned is None else [unpruned_text(table)]
     if table.rows:
@@ -173,3 +207,47 @@ def _cell(metric: str, cell: Cell | None) -> str:
     if cell.best:
         return Markup("<strong>{}</strong>").format(text)
     return text + ("†" if cell.worse else "")
+
+
+def _gain_grids(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator[Grid]:
+    """One table per model and task: means over all runs with the same number of heads."""
+    for comparison in comparisons:
+        found = gains(study, comparison)
+        if found.empty:
+            continue
+        groups = found.groupby("heads")[["speed", "shrinkage"]].agg(["mean", "count"])
+        rows = [
+            [
+                f"{heads:.0f}",
+                f"{row['speed', 'mean']:+.1f}" if row["speed", "count"] else "not measured",
+                f"{row['shrinkage', 'mean']:.1f}",
+                f"{row['shrinkage', 'count']:.0f}",
+            ]
+            for heads, row in groups.sort_index(ascending=False).iterrows()
+        ]
+        yield Grid(
+            f"{comparison.model}, {comparison.task}: mean over runs",
+            ("heads", "speed-up, %", "fewer parameters, %", "runs"),
+            rows,
+        )
+
+
+def told_apart(sections: Iterable[Section]) -> list[Section]:
+    """The sections, numbered if they have the same title, so that every link is unique."""
+    found: dict[str, Section] = {}
+    for section in sections:
+        one = section
+        while one.anchor in found:
+            one = replace(one, number=one.number + 1)
+        found[one.anchor] = one
+    return list(found.values())
+
+
+def render(section: Section) -> str:
+    """The section as HTML."""
+    return _body("section", section)
+
+
+def _body(name: str, *arguments: object) -> str:
+    """The HTML that a macro of `sections.html` makes of the arguments."""
+    return Markup(getattr(TEMPLATES.get_template("sections.html").module, name)(*arguments))

@@ -1,10 +1,7 @@
-"""All phenomena, in a table."""
+"""All phenomena. Their order is part of the task: with a seed, it decides which pairs are drawn."""
 
-from headcount.demo.inference.phenomena.facts import FACTS
-from headcount.demo.inference.phenomena.kinds import KINDS
-from headcount.demo.inference.phenomena.orders import ORDERS
-from headcount.demo.inference.phenomena.properties import PROPERTIES
-from headcount.demo.inference.phenomena.quantifiers import QUANTIFIERS
-from headcount.demo.inference.phenomena.roles import ROLES
+from headcount.demo.inference.phenomena.logical_words import CONNECTIVES, QUANTIFIERS
+from headcount.demo.inference.phenomena.relations import ORDERS, ROLES
+from headcount.demo.inference.phenomena.word_meanings import KINDS, PROPERTIES
 
-PHENOMENA = [*QUANTIFIERS, *ORDERS, *ROLES, *KINDS, *FACTS, *PROPERTIES]
+PHENOMENA = [*QUANTIFIERS, *ORDERS, *ROLES, *KINDS, *CONNECTIVES, *PROPERTIES]

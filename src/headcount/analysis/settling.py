@@ -1,6 +1,8 @@
-"""When a choice settles, beside the temperature and the metric at that time.
+"""When a run's choice of heads settles, and the report's figure of it.
 
-Figures 7 and 8 of the paper on differentiable subset pruning, for every method that learns.
+`settled` and `settles_at` read this from the selection history of a run. `draw_dynamics` draws it
+for a whole study, beside the temperature and the metric at each step: Figures 7 and 8 of the paper
+on differentiable subset pruning, for every method that learns.
 """
 
 from __future__ import annotations
@@ -26,14 +28,15 @@ from headcount.plots.style import (
     new_figure,
     unit,
 )
-from headcount.study.plan import UNPRUNED
+from headcount.pruners.methods import METHODS, find_pruner
+from headcount.stats.resampling import Array
 from headcount.study.read import Comparison, StudyData
 from headcount.study.run_record import Run
 
-Array = np.ndarray[Any, Any]
-_GIVEN = ("fixed", "random", UNPRUNED)  # methods that learn nothing about heads
-_BESIDE = 4  # panels in a row, beyond which they would be too narrow
-_STRIP, _MARK = 36.0, 6.0  # most percent above 100 for all marks, and for each
+# What a group of runs has in common: the number of heads asked for, or the price λ of a head.
+_Key = tuple[str, float]
+_BESIDE = 4  # panels in a row; more would be too narrow
+_STRIP, _MARK = 36.0, 6.0  # room above 100 %: at most for all marks, and for each mark
 
 
 class Course(NamedTuple):
@@ -44,16 +47,17 @@ class Course(NamedTuple):
 
 
 def settled(run: Run) -> Course | None:
-    """How far the selection is the final one, at each step of the history.
+    """How close the selection is to the final one, at each step of the history.
 
-    It is the share of heads that both have, of the larger one's: with K heads at all times that of
-    the finally selected heads that are selected, and small as long as there are many more.
+    The value is the number of heads that both selections have, divided by the size of the larger
+    one. With K heads at all times, it is the share of the final heads that are selected already.
+    While many more heads are selected, it is small.
 
     Returns:
-        None for a run without a history, one that kept no head, or one whose heads were given:
-        there was no choice that could have settled.
+        None if there was no choice that could settle: the run has no history, it kept no head, or
+        its heads were given.
     """
-    if run.history is None or not len(run.history) or run.result.method in _GIVEN:
+    if run.history is None or not len(run.history) or not _learned(run):
         return None
     selections = run.history.selections
     final = set(run.mask.kept) if run.mask is not None else set(selections[-1].heads)
@@ -63,11 +67,17 @@ def settled(run: Run) -> Course | None:
     return Course(np.array([float(s.step) for s in selections]), np.array(shares))
 
 
+def _learned(run: Run) -> bool:
+    """Whether a run chose its heads while it trained; a method that is not known here may have."""
+    method = run.result.method
+    return method not in METHODS or find_pruner(method).learns_choice
+
+
 def settles_at(run: Run) -> int | None:
     """The first step of the history after which the selection never changes.
 
     Returns:
-        The last step of a choice that moved until the end; None for a run without a history.
+        The last step if the choice moved until the end; None for a run without a history.
     """
     if run.history is None or not len(run.history):
         return None
@@ -79,11 +89,25 @@ def settles_at(run: Run) -> int | None:
     return step
 
 
-def draw_dynamics(study: StudyData, comparison: Comparison) -> Figure | str:
-    """One panel per method and one colour per number of heads.
+def mean_course(courses: list[Course]) -> Course:
+    """The mean at every step that any run logged; a value holds until the next one."""
+    # Before its first entry a run counts with its first value, after its last with the last.
+    steps = np.unique(np.concatenate([course.steps for course in courses]))
+    held = [
+        values[np.clip(np.searchsorted(of, steps, side="right") - 1, 0, None)]
+        for of, values in courses
+    ]
+    return Course(steps, np.mean(held, axis=0))
 
-    Above the share of the final heads is the temperature, and below it the metric of the model with
-    the selected heads alone, where runs have them.
+
+def draw_dynamics(study: StudyData, comparison: Comparison) -> Figure | str:
+    """Draw one column of panels per method, and one colour per number of heads.
+
+    The main panel is the share of the final heads that are selected. Above it is the temperature,
+    below it the metric of the model with the selected heads only. Both are drawn if runs have them.
+
+    Returns:
+        The figure, or the reason why there is none.
     """
     runs = {
         method: {key: of for key, of in _groups(study, comparison, method).items() if of}
@@ -122,10 +146,6 @@ def draw_dynamics(study: StudyData, comparison: Comparison) -> Figure | str:
     return figure
 
 
-# What a group of runs has in common: the number of heads that was asked for, or the price λ.
-_Key = tuple[str, float]
-
-
 def _groups(study: StudyData, comparison: Comparison, method: str) -> dict[_Key, list[Run]]:
     rows = comparison.rows[(comparison.rows["method"] == method) & (comparison.rows["run"] != "")]
     groups: dict[_Key, list[Run]] = {}
@@ -142,15 +162,8 @@ def _key(row: Any) -> _Key:
     return "λ", math.nan if pd.isna(row.penalty) else float(row.penalty)
 
 
-def _said(key: _Key) -> str:
-    what, value = key
-    if what == "heads":
-        return "1 head" if value == 1 else f"{value:.0f} heads"
-    return "own count" if math.isnan(value) else f"λ = {value:g}"
-
-
 def _colours(keys: Sequence[_Key]) -> dict[_Key, Any]:
-    """Darker for fewer heads, and for higher prices, which leave fewer."""
+    """Darker for fewer heads, and for higher prices, which leave fewer heads."""
     of_heads = sorted({key for key in keys if key[0] == "heads"}, key=lambda key: key[1])
     of_prices = sorted({key for key in keys if key[0] == "λ"}, key=lambda key: -key[1])
     colours: dict[_Key, Any] = {}
@@ -160,8 +173,24 @@ def _colours(keys: Sequence[_Key]) -> dict[_Key, Any]:
     return colours
 
 
+def _temperatures(run: Run) -> Course | None:
+    rows = [s for s in (run.history.selections if run.history else ()) if s.temperature is not None]
+    if not rows:
+        return None
+    return Course(
+        np.array([float(s.step) for s in rows]), np.array([float(s.temperature or 0) for s in rows])
+    )
+
+
+def _metrics(run: Run) -> Course | None:
+    if run.history is None or not run.history.metrics:
+        return None
+    steps, values = zip(*run.history.metrics, strict=True)
+    return Course(np.array(steps, dtype=float), np.array(values, dtype=float))
+
+
 def _grid(methods: int, parts: Sequence[str]) -> tuple[Figure, list[list[Axes]]]:
-    """A column of panels for each method, in as many bands as they need."""
+    """A figure with a column of panels for each method, in bands of `_BESIDE` columns."""
     across = min(methods, _BESIDE)
     bands = math.ceil(methods / across)
     heights = {"temperature": 0.8, "share": 2.0, "metric": 2.0}
@@ -180,17 +209,6 @@ def _grid(methods: int, parts: Sequence[str]) -> tuple[Figure, list[list[Axes]]]
         for axes in spare:
             axes.set_visible(False)
     return figure, columns[:methods]
-
-
-def _label(panels: list[list[Axes]], parts: Sequence[str], metric: str, split: str) -> None:
-    """Names of the rows, at the left end of each band."""
-    said = {"temperature": "τ", "share": "final heads\nselected, %", "metric": f"{metric}\n{split}"}
-    for place, column in enumerate(panels):
-        for part, axes in zip(parts, column, strict=True):
-            if place % _BESIDE == 0:
-                axes.set_ylabel(said[part], fontsize=10)
-            if axes is not column[-1]:
-                axes.tick_params(labelbottom=False)
 
 
 def _last_step(run: Run) -> float:
@@ -218,7 +236,7 @@ def _draw_share(
     axes: Axes, groups: dict[_Key, list[Run]], colours: dict[_Key, Any], most: int
 ) -> None:
     dress(axes, "", "", "")
-    mark = min(_MARK, _STRIP / most)  # each at a height of its own, so that none hides another
+    mark = min(_MARK, _STRIP / most)  # each has its own height, so that none hides another
     for place, key in enumerate((key for key in colours if key in groups), start=1):
         runs = groups[key]
         courses = [course for course in map(settled, runs) if course is not None]
@@ -251,28 +269,19 @@ def _draw_metric(
         axes.plot(steps, scale * values, color=colours[key], linewidth=2.0)
 
 
-def _temperatures(run: Run) -> Course | None:
-    rows = [s for s in (run.history.selections if run.history else ()) if s.temperature is not None]
-    if not rows:
-        return None
-    return Course(
-        np.array([float(s.step) for s in rows]), np.array([float(s.temperature or 0) for s in rows])
-    )
+def _label(panels: list[list[Axes]], parts: Sequence[str], metric: str, split: str) -> None:
+    """Name the rows, at the left end of each band."""
+    said = {"temperature": "τ", "share": "final heads\nselected, %", "metric": f"{metric}\n{split}"}
+    for place, column in enumerate(panels):
+        for part, axes in zip(parts, column, strict=True):
+            if place % _BESIDE == 0:
+                axes.set_ylabel(said[part], fontsize=10)
+            if axes is not column[-1]:
+                axes.tick_params(labelbottom=False)
 
 
-def _metrics(run: Run) -> Course | None:
-    if run.history is None or not run.history.metrics:
-        return None
-    steps, values = zip(*run.history.metrics, strict=True)
-    return Course(np.array(steps, dtype=float), np.array(values, dtype=float))
-
-
-def mean_course(courses: list[Course]) -> Course:
-    """The mean at every step that a run has logged; a selection holds until the next one."""
-    # Before its first entry and after its last one, a run says nothing new: its ends hold.
-    steps = np.unique(np.concatenate([course.steps for course in courses]))
-    held = [
-        values[np.clip(np.searchsorted(of, steps, side="right") - 1, 0, None)]
-        for of, values in courses
-    ]
-    return Course(steps, np.mean(held, axis=0))
+def _said(key: _Key) -> str:
+    what, value = key
+    if what == "heads":
+        return "1 head" if value == 1 else f"{value:.0f} heads"
+    return "own count" if math.isnan(value) else f"λ = {value:g}"

@@ -1,1 +1,0 @@
-"""Figures of the analyses, one file each."""
