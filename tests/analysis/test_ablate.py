@@ -30,8 +30,8 @@ from headcount.analysis.ablation.greedy import steps
 from headcount.analysis.ablation.replay import MaskedPasses
 from headcount.cli import app
 from headcount.errors import HeadcountError
-from headcount.runs.evaluate import Evaluation
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.runs.trainer import Evaluation
 from headcount.stats.significance import RESAMPLES
 from headcount.tasks.metrics import METRICS
 
@@ -275,8 +275,8 @@ def settings_of(model: Path, tables: Path, **examples: Any) -> RunSettings:
 
 
 def test_a_task_is_evaluated_as_the_trainer_does(classifier: Path, tables: Path) -> None:
+    from headcount.runs.evaluate import evaluate_model
     from headcount.runs.progress import Silent
-    from headcount.runs.score import evaluate_model
 
     subject = TaskSubject(settings_of(classifier, tables))
     mask = HeadMask.random(subject.heads, 2, seed=0)

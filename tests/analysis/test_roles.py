@@ -23,9 +23,9 @@ from headcount.analysis.roles import (
     find_roles,
     roles_over_keep,
 )
+from headcount.analysis.roles.relations import word_weights
 from headcount.analysis.roles.result import HeadRoles
 from headcount.analysis.roles.sentences import Arc
-from headcount.analysis.roles.statistics import word_weights
 from headcount.cli import app
 from headcount.errors import HeadcountError
 

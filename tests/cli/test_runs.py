@@ -119,3 +119,18 @@ def test_a_bare_encoder_cannot_be_evaluated(headcount: Any, encoder: Path, table
     run = headcount("evaluate", encoder, "--task", "classification", "--data", tables)
     assert run.code == 2
     assert "is not fine-tuned for classification" in run.err
+
+
+def test_a_wrong_setting_in_a_recipe_is_told_with_its_line(headcount: Any, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "model: m\ntask: classification\ndata: d\nmethod: ste\nkeep: 3\nsettings:\n  ste:\n"
+        "    spread: wide\n"
+    )
+    for more, said in (
+        ((), "recipe.yaml, line 8: spread of ste is 'wide', expected a number"),
+        (("--setting", "spread=0.1", "--setting", "tau=1"), "ste has no setting tau; it has"),
+    ):
+        told = headcount("prune", "--recipe", recipe, *more, "--output", tmp_path / "out")
+        assert told.code == 2
+        assert said in told.err

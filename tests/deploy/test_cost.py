@@ -9,7 +9,8 @@ import pytest
 
 from headcount.deploy.cost import costs
 from headcount.deploy.write import Export, write_export
-from headcount.runs.score import load_for_task
+from headcount.runs.evaluate import open_trained
+from headcount.runs.progress import Silent
 from headcount.runs.settings import RunSettings
 from headcount.tasks.registry import make_task
 from tests.runs.test_other_tasks import BRIEF, language_modelling, translation
@@ -26,13 +27,13 @@ def test_cost(make: type, tmp_path: Path) -> None:
     settings = replace(make(tmp_path), training=BRIEF)
     if settings.model.startswith("scratch:"):
         settings = replace(settings, model=_made(settings))
-    task, processor, model = load_for_task(settings)
+    run, model = open_trained(settings, tmp_path / "work", Silent())
     folder = tmp_path / "exported"
     folder.mkdir()
     record = write_export(model, settings.model, folder, Export("torch"))
-    whole, program = costs(settings, task, processor, model, folder, record)
+    whole, program = costs(settings, run.task, run.processor, model, folder, record)
     assert program.difference < 1e-4
     assert program.examples_per_second > 0 and whole.examples_per_second > 0
-    assert bool(whole.metrics) != task.generates
+    assert bool(whole.metrics) != run.task.generates
     for split, scores in whole.metrics.items():
         assert program.metrics[split] == pytest.approx(scores, rel=1e-4)

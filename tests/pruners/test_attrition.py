@@ -50,7 +50,7 @@ def test_the_least_felt_leave_first_and_stay_away() -> None:
             gated.begin_step(step, STEPS)
             gates = pruner.gates()
             there = int(gates.sum())
-            assert there == pruner.countdown.count(step, STEPS, len(heads), 2) <= before
+            assert there == pruner.settings.countdown.count(step, STEPS, len(heads), 2) <= before
             assert (gates[len(heads) - there :] == 1).all()
             before = there
             # Heads that left are felt most: they stay away all the same.
@@ -79,7 +79,7 @@ def test_a_memory_that_is_none_is_refused() -> None:
 
 
 def test_none_is_chosen_before_any_was_felt() -> None:
-    with pytest.raises(HeadcountError, match="give a commit_at above 0"):
+    with pytest.raises(HeadcountError, match="give a commit_at that ends later"):
         Attrition(3, commit_at=0.0)
     pruner = Attrition(3, commit_at=0.05)
     pruner.bind(hc.find_heads(build("bert")))

@@ -17,7 +17,8 @@ from headcount import HeadMask
 from headcount.pruners.ablation import Ablation
 from headcount.pruners.base import Pruner
 from headcount.pruners.choice import Scope, choose
-from headcount.pruners.dsp import PRESETS, DSPSettings, JointDSP, PipelinedDSP
+from headcount.pruners.dsp import JointDSP, PipelinedDSP
+from headcount.pruners.dsp_settings import PRESETS, DSPSettings
 from headcount.pruners.fixed import Fixed, Random, Unpruned
 from headcount.pruners.gated import CLOSED, applied
 from headcount.pruners.hard_concrete import HardConcrete
@@ -207,7 +208,7 @@ def test_michel_gives_every_head_its_own_gradient(family: str) -> None:
 
 @pytest.mark.parametrize(("wrong", "said"), [
     ({"step": 0}, "step of michel is 0, expected a number of heads"),
-    ({"granularity": "sentence"}, "there is no granularity 'sentence'; choose one of example, tok"),
+    ({"granularity": "sentence"}, "michel is 'sentence', expected example or token or batch"),
 ])  # fmt: skip
 def test_michel_refuses_what_it_cannot_do(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(hc.HeadcountError, match=said):
@@ -354,7 +355,10 @@ def test_choice_is_exact_and_respects_the_minimum(
 
 
 def test_bad_settings_are_told() -> None:
-    with pytest.raises(hc.HeadcountError, match="no preset 'paper-gpt'"):
+    with pytest.raises(
+        hc.HeadcountError,
+        match="is 'paper-gpt', expected default or paper-bert",
+    ):
         JointDSP(3, "paper-gpt")
     with pytest.raises(hc.HeadcountError, match="temperature must be above 0"):
         Annealing(1.0, 0.0, 10)

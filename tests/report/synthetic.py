@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.heads.mask import HeadMask
-from headcount.runs.importance import save_importances
+from headcount.runs.output import save_importances
 from headcount.runs.result import RunResult, Sides
 from headcount.study.read import COLUMNS
 from headcount.training.history import SelectionHistory

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from headcount.analysis.course import draw_dynamics, settled, settles_at
+from headcount.analysis.settling import draw_dynamics, settled, settles_at
 from headcount.report.layers import draw_kinds
 from headcount.study.read import StudyData, read_study
 from headcount.training.history import Selection, SelectionHistory

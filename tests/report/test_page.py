@@ -16,7 +16,7 @@ import pytest
 from headcount.heads.mask import HeadMask
 from headcount.report.page.page import write_page
 from headcount.report.page.payload import build_payload, course_data
-from headcount.report.page.section import Grid, Picture, Section
+from headcount.report.page.sections import Grid, Picture, Section
 from headcount.report.table_text import to_markdown
 from headcount.report.tables import build_table
 from headcount.study.read import read_study

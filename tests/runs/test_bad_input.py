@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from headcount import HeadcountError
+from headcount.runs.job import PruningJob
 from headcount.runs.prune import prune
-from headcount.runs.pruning import PruningRun
+from headcount.runs.resume import _told
 from headcount.runs.settings import RunSettings, TrainingSettings
-from headcount.runs.trainer import _told
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_damaged_checkpoint_is_passed_over_or_told(settings: RunSettings, tmp_
         raise DiedError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PruningRun, "_cut", die)
+        patch.setattr(PruningJob, "_cut", die)
         with pytest.raises(DiedError):
             prune(short, out, speed=False)
     (state,) = (tmp_path / "out.unfinished").glob("checkpoint-*/trainer_state.json")

@@ -23,9 +23,9 @@ from transformers import (
 
 import headcount as hc
 from headcount import HeadcountError
+from headcount.runs.evaluate import evaluate_model
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
-from headcount.runs.score import evaluate_model
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 from headcount.tasks.from_scratch import train_tokenizer
 from tests.tasks.test_images import PROCESSOR

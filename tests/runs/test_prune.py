@@ -22,13 +22,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import headcount as hc
 from headcount import HeadcountError
-from headcount.runs.evaluate import checked_difference
-from headcount.runs.methods import METHODS
+from headcount.pruners.methods import METHODS
+from headcount.runs.evaluate import evaluate_model
+from headcount.runs.job import PruningJob
+from headcount.runs.measure import checked_difference
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
-from headcount.runs.pruning import PruningRun
 from headcount.runs.result import RunResult
-from headcount.runs.score import evaluate_model
 from headcount.runs.settings import RunSettings, TrainingSettings
 from tests.small_task import HEADS
 from tests.tiny import build, family_named
@@ -141,7 +141,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from headcount.runs.prune import prune
-from headcount.runs.pruning import PruningRun
+from headcount.runs.job import PruningJob
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 
 given = json.loads(sys.argv[1])
@@ -215,7 +215,7 @@ def test_a_run_that_died_after_its_training_trains_no_more(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(PruningRun, "_cut", die)
+        patch.setattr(PruningJob, "_cut", die)
         with pytest.raises(KeyboardInterrupt):
             prune(short, out, speed=False)
     noted = json.loads((tmp_path / "out.unfinished" / "elapsed.json").read_text())

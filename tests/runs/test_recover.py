@@ -11,11 +11,10 @@ from transformers import Trainer, TrainerCallback
 
 import headcount as hc
 from headcount.errors import HeadcountError, Stopped
-from headcount.runs import base_model, choose
-from headcount.runs import recover as recovering
+from headcount.runs import base_model, stages
 from headcount.runs.prune import prune, prune_many
+from headcount.runs.resume import train as really_train
 from headcount.runs.settings import RunSettings, TrainingSettings
-from headcount.runs.trainer import train as really_train
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_a_recovery_that_was_stopped_goes_on_to_the_same_result(
         raise Stopped("in the middle of it")
 
     with monkeypatch.context() as patched:
-        patched.setattr(recovering, "train", stopped)
+        patched.setattr(stages, "train", stopped)
         with pytest.raises(Stopped):
             prune(settings, tmp_path / "twice", base=base, speed=False)
     prune(settings, tmp_path / "twice", base=base, speed=False, resume=True)
@@ -117,10 +116,10 @@ def test_a_model_that_was_fine_tuned_before_may_have_a_learning_rate_of_its_own(
     def noted(trainer: Trainer) -> None:
         seen.append(trainer.args.learning_rate)
         pruner = getattr(trainer, "pruner", None)
-        assert not isinstance(pruner, hc.Handover) or pruner.rate in (1e-4, 2e-4)
+        assert not isinstance(pruner, hc.Handover) or pruner.late_rate in (1e-4, 2e-4)
         really_train(trainer)
 
-    for module in (base_model, choose, recovering):
+    for module in (base_model, stages):
         monkeypatch.setattr(module, "train", noted)
     training = replace(settings.training, pruning_learning_rate=1e-4, warm_start=warm)
     if method != "surgeon":

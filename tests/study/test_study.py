@@ -320,7 +320,7 @@ def test_a_run_that_fails_does_not_stop_the_others(study: Path, tmp_path: Path) 
     [
         ({"methods": ["michael"]}, r"line \d+: there is no method michael"),
         ({"settings": {"ste": {}}}, r"line 2: ste is not among the methods"),
-        ({"settings": {"michel": {"steps": 1}}}, r"line 2: michel has no setting steps"),
+        ({"settings": {"michel": {"steps": 1}}}, r"line 3: michel has no setting steps"),
         ({"seed": [1]}, r"line \d+: there is no key seed; did you mean seeds\?"),
         ({"keep": [0]}, r"line \d+: keep is 0"),
         ({"keep": []}, r"needs to know how many heads"),

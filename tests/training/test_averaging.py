@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
-from headcount.training.averaging import AveragingTrainer
+from headcount.training.step import AveragingTrainer
 from tests.training.test_trainer import bert, examples, settings
 
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")

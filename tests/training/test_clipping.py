@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
-from headcount.pruners.dsp import PRESETS, DSPSettings, JointDSP
+from headcount.pruners.dsp import JointDSP
+from headcount.pruners.dsp_settings import PRESETS, DSPSettings
 from tests.training.test_trainer import KEEP, assert_same, make_trainer
 
 pytestmark = [

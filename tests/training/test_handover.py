@@ -23,9 +23,9 @@ from headcount import (
 from headcount.pruners.handover import AT_ONCE, OPERATING
 from headcount.surgery.compensate import compensate
 from headcount.training import Distillation
-from headcount.training.operate import sampled
-from headcount.training.saved import TEACHER
-from tests.training.test_shrink import Sizes
+from headcount.training.checkpoint_files import TEACHER
+from headcount.training.cutting import sampled
+from tests.training.test_cutting import Sizes
 from tests.training.test_trainer import (
     KEEP,
     STEPS,
@@ -130,7 +130,7 @@ def test_a_model_taught_by_itself_from_the_first_step_resumes(tmp_path: Path, ke
     options = {"save_strategy": "steps", "save_steps": 2, "distillation": Distillation(0.7)}
     straight = make_trainer(tmp_path / "a", Handover(keep, countdown=AT_ONCE), **options)
     straight.train()
-    assert straight.teacher is not None
+    assert straight.teacher.model is not None
     resumed = make_trainer(tmp_path / "a", Handover(keep, countdown=AT_ONCE), **options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-2"))
     assert_same(state(straight), state(resumed))
@@ -202,8 +202,8 @@ def test_all_heads_may_stay(tmp_path: Path) -> None:
     [
         ({"operations": 0}, "operations of handover is 0, expected a whole number"),
         ({"sample": 0.5}, "sample of handover is 0.5, expected a whole number"),
-        ({"ridge": 0.0}, "the ridge is 0.0, expected a number above 0"),
-        ({"rate": 0.0}, "the rate is 0.0, expected a number above 0"),
+        ({"ridge": 0.0}, "ridge of handover is 0.0, expected a number above 0"),
+        ({"rate": 0.0}, "rate of handover is 0.0, expected a number above 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
@@ -251,7 +251,7 @@ def test_the_model_before_the_cut_teaches_what_is_left(tmp_path: Path) -> None:
     options = {"save_strategy": "steps", "save_steps": 1, "distillation": Distillation(0.7)}
     taught = make_trainer(tmp_path / "a", twice(), **options)
     taught.train()
-    teacher = taught.teacher
+    teacher = taught.teacher.model
     assert teacher is not None and len(find_heads(teacher)) == 8
     alone = make_trainer(tmp_path / "b", twice())
     alone.train()
@@ -408,5 +408,5 @@ def test_a_teacher_is_taken_out_of_its_mixed_precision() -> None:
     teacher._original_forward = teacher.forward
     teacher.forward = lambda **inputs: None
     trainer = make_trainer(Path("unused"), Handover(KEEP), model, teacher=teacher)
-    assert trainer.teacher is not None
-    assert torch.equal(logits(trainer.teacher), logits(bert()))
+    assert trainer.teacher.model is not None
+    assert torch.equal(logits(trainer.teacher.model), logits(bert()))

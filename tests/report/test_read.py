@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""A study's folder, read: what is there, and what is missing or broken."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ import pytest
 
 from headcount.errors import HeadcountError
 from headcount.plots.style import look
-from headcount.runs.methods import METHODS
+from headcount.pruners.methods import METHODS
 from headcount.study.read import read_study
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headcount import HeadcountError, JointDSP
-from headcount.pruners import Unpruned
+from headcount.pruners.fixed import Unpruned
 from headcount.training import Distillation
 from tests.tiny import build, family_named
 from tests.training.test_trainer import KEEP, assert_same, bert, examples, make_trainer, state
@@ -39,7 +39,7 @@ def test_a_model_is_not_far_from_itself(hidden: bool, tmp_path: Path) -> None:
     )
     model.train()
     assert float(trainer.compute_loss(model, batch()).detach()) == pytest.approx(0.0, abs=1e-6)
-    trainer.teacher = other_bert().eval()
+    trainer.teacher.model = other_bert().eval()
     assert float(trainer.compute_loss(model, batch()).detach()) > 1e-3
 
 
@@ -76,7 +76,7 @@ def test_the_teacher_counts_as_the_labels_do(tmp_path: Path) -> None:
     trainer = make_trainer(
         tmp_path, Unpruned(), model, teacher=build(family), distillation=Distillation(1.0)
     )
-    trainer.teacher.transformer.wte.weight.data += 0.1
+    trainer.teacher.model.transformer.wte.weight.data += 0.1
     model.train()
     answers = inputs["labels"][:, 1:].numel()
     alone = trainer.compute_loss(model, inputs).detach()

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headcount.runs.buckets import LengthBuckets
+from headcount.runs.trainer import LengthBuckets
 
 LENGTHS = [random.Random(i).randint(1, 100) for i in range(1003)]
 

@@ -34,15 +34,15 @@ def test_gradients_are_those_of_plain_gates(name: str) -> None:
         torch.manual_seed(0)
         loss_of(model, family).backward()
         values = gated.spread(pruner.gates().detach()).to(torch.float32)
-    lean, of_w = gradients(model), pruner.w.grad
+    saving, of_w = gradients(model), pruner.w.grad
     model.zero_grad()
     with hc.masked(model, values.requires_grad_()):
         torch.manual_seed(0)
         loss_of(model, family).backward()
     plain = gradients(model)
-    assert lean.keys() == plain.keys()
+    assert saving.keys() == plain.keys()
     for parameter in plain:
-        torch.testing.assert_close(lean[parameter], plain[parameter])
+        torch.testing.assert_close(saving[parameter], plain[parameter])
     expected = torch.autograd.grad((pruner.gates() * values.grad).sum(), pruner.w)[0]
     torch.testing.assert_close(of_w, expected, rtol=1e-4, atol=1e-8)
 

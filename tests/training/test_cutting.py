@@ -19,7 +19,7 @@ from headcount.pruners.attrition import Attrition
 from headcount.pruners.dsp import DSPSettings, JointDSP, PipelinedDSP
 from headcount.pruners.handover import Handover
 from headcount.pruners.schedule import Annealing, Countdown
-from headcount.training.shrink import cut_with_optimizer, expand
+from headcount.training.cut_weights import cut_with_optimizer, expand
 from headcount.training.trainer import PruningTrainer
 from tests.training.processes import run_two_processes
 from tests.training.test_trainer import (
@@ -256,7 +256,7 @@ TWO_PROCESSES = """
 import os, sys
 from pathlib import Path
 from safetensors.torch import save_file
-from tests.training.test_shrink import SHRINKING
+from tests.training.test_cutting import SHRINKING
 from tests.training.test_trainer import make_trainer, state
 
 folder = Path(sys.argv[1])
@@ -313,5 +313,5 @@ def test_what_cannot_be_cut_is_told(tmp_path: Path) -> None:
         make_trainer(tmp_path, Fixed(KEEP), save_only_model=True)
     with pytest.raises(HeadcountError, match="nothing to train on"):
         PipelinedDSP(KEEP, commit_at=HALF)
-    with pytest.raises(HeadcountError, match=r"commit_at is 1\.5"):
+    with pytest.raises(HeadcountError, match=r"commit_at of joint-dsp is 1\.5"):
         JointDSP(KEEP, commit_at=1.5)

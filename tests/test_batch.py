@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from headcount.eval_mode import evaluating
+from headcount.batch import evaluating
 
 
 def test_modes_come_back_one_by_one_also_after_an_exception() -> None:
