@@ -48,12 +48,13 @@ format: $(INSTALLED)  ## mend style in place
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
 
-# pdoc tells of types that only the development of transformers knows.
-docs: $(INSTALLED)  ## write the API pages into build/docs
+# pdoc warns about types that only the development of transformers knows.
+docs: $(INSTALLED)  ## renew the tables of settings in docs/, write the API pages into build/docs
+	.venv/bin/python docs/settings_tables.py
 	.venv/bin/python -W ignore -m pdoc --docformat google --output-directory build/docs \
-		headcount headcount.runs.prune headcount.runs.settings headcount.runs.methods \
-		headcount.runs.result headcount.runs.score headcount.tasks.base headcount.tasks.registry \
-		headcount.analysis headcount.deploy.run
+		headcount headcount.pruners.base headcount.pruners.settings headcount.pruners.methods \
+		headcount.runs.prune headcount.runs.settings headcount.runs.result headcount.runs.evaluate \
+		headcount.tasks.base headcount.tasks.registry headcount.analysis headcount.deploy.run
 	@echo "open build/docs/headcount.html"
 
 coverage: $(INSTALLED)  ## measure which model families headcount understands
