@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def write_whole(path: str | Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then give it its name."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
