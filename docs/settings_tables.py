@@ -22,10 +22,10 @@ TABLE = re.compile(r"(<!-- settings: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", 
 
 def keys_of(name: str) -> list[Key]:
     """The settings of a method that are its own, or those that many have."""
-    shared = {key.name for key in PrunerSettings.keys()}
+    shared = {key.name for key in PrunerSettings.described()}
     if name == "all":
-        return PrunerSettings.keys()
-    fitted = [key for key in PostHocSettings.keys() if key.name not in shared]
+        return PrunerSettings.described()
+    fitted = [key for key in PostHocSettings.described() if key.name not in shared]
     if name == "post-hoc":
         return fitted
     common = shared | {key.name for key in fitted}

@@ -114,11 +114,11 @@ class DSPSettings(PrunerSettings):
         return ((key, field) for key, field in super().recipe_fields() if key != "annealing")
 
     @classmethod
-    def keys(cls) -> list[Key]:
+    def described(cls) -> list[Key]:
         """Everything that a recipe can say, the annealing first."""
         meanings, hints = meanings_of(cls), hints_of(Annealing)
         usual = cls().annealing
-        first, *others = super().keys() if cls.presets else [None, *super().keys()]
+        first, *others = super().described() if cls.presets else [None, *super().described()]
         spelled = [
             Key(
                 key,

@@ -141,7 +141,7 @@ class UnknownSettingError(HeadcountError):
 
 def recipe_keys(pruner: type[Pruner]) -> dict[str, Key]:
     """The settings that a recipe may give to a method, by name."""
-    keys = pruner.settings_class.keys()
+    keys = pruner.settings_class.described()
     return {key.name: key for key in keys if key.name not in pruner.withheld}
 
 

@@ -127,7 +127,7 @@ class PrunerSettings:
                 yield key, field
 
     @classmethod
-    def keys(cls) -> list[Key]:
+    def described(cls) -> list[Key]:
         """Everything that a recipe can say, in the order of the fields."""
         meanings, hints = meanings_of(cls), hints_of(cls)
         keys = [
