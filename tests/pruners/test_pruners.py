@@ -408,3 +408,17 @@ def test_a_vanishing_gate_is_applied_as_zero_with_its_gradient() -> None:
     found = applied(gates)
     assert found.tolist() == [0.0, 0.5, 0.0, 1.0]
     assert torch.autograd.grad(found.sum(), gates)[0].tolist() == [1.0] * 4
+
+
+def test_freezing_a_pattern_freezes_what_is_tied_to_it() -> None:
+    model = build("bart")
+    names = {id(p): n for n, p in model.named_parameters()}
+    embeddings = model.get_parameter("model.decoder.embed_tokens.weight")
+    assert "decoder" not in names[id(embeddings)]  # it is known by its other name
+    with hc.JointDSP(3, freeze=["model.decoder.*"]).attached(model):
+        assert not embeddings.requires_grad
+        assert not model.get_output_embeddings().weight.requires_grad
+        own = [p for n, p in model.named_parameters() if "decoder" in n]
+        assert own and not any(p.requires_grad for p in own)
+        assert model.get_parameter("model.encoder.layers.0.self_attn.q_proj.weight").requires_grad
+    assert embeddings.requires_grad

@@ -360,14 +360,13 @@ class Pruner(nn.Module):
 @contextmanager
 def frozen(model: nn.Module, patterns: Sequence[str]) -> Iterator[None]:
     """Keep parameters whose names match a pattern from training as long as the block lasts."""
-    names = [name for name, p in model.named_parameters() if p.requires_grad]
     for pattern in patterns:
-        if not fnmatch.filter([name for name, _ in model.named_parameters()], pattern):
+        if not any(fnmatch.fnmatch(name, pattern) for name, _ in _all_names(model)):
             raise HeadcountError(
                 f"no parameter of the model is called {pattern!r}, so none can be frozen; "
                 "names are those of model.named_parameters(), with * for any part"
             )
-    matched = [model.get_parameter(name) for name in names if matches(name, patterns)]
+    matched = [p for p in matching_parameters(model, patterns) if p.requires_grad]
     for parameter in matched:
         parameter.requires_grad_(False)
     try:
@@ -377,9 +376,22 @@ def frozen(model: nn.Module, patterns: Sequence[str]) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a parameter's name is one that is to be frozen."""
-    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+def matching_parameters(model: nn.Module, patterns: Sequence[str]) -> list[nn.Parameter]:
+    """The parameters that have a name of these patterns.
+
+    A tied parameter has several names, and one of them is enough: a decoder's embeddings are often
+    called `model.shared` or `lm_head` too.
+    """
+    found = {
+        id(parameter): parameter
+        for name, parameter in _all_names(model)
+        if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    }
+    return list(found.values())
+
+
+def _all_names(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return model.named_parameters(remove_duplicate=False)
 
 
 def meaningful(pruner: type[Pruner]) -> set[str]:

@@ -20,7 +20,7 @@ from headcount.batch import Batch
 from headcount.errors import SettingError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Pruner, matches
+from headcount.pruners.base import Pruner, matching_parameters
 from headcount.pruners.choice import choose
 from headcount.pruners.schedule import Countdown
 from headcount.pruners.settings import HIDDEN, PrunerSettings
@@ -222,10 +222,11 @@ class Handover(Pruner):
 
     def _frozen(self, model: nn.Module) -> set[str]:
         """Names of the parameters that do not train."""
+        chosen = {id(p) for p in matching_parameters(model, self.settings.freeze)}
         return {
             name
             for name, parameter in model.named_parameters()
-            if not parameter.requires_grad or matches(name, self.settings.freeze)
+            if not parameter.requires_grad or id(parameter) in chosen
         }
 
     def gates(self) -> Tensor:
