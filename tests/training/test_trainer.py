@@ -367,9 +367,13 @@ def test_the_history_is_written_at_the_end(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
+LEARNING = pytest.mark.parametrize("learning", [JointDSP, STE, HardConcrete], ids=lambda c: c.name)
+
+
+@LEARNING
 @pytest.mark.parametrize("decay", [True, False])
 def test_the_learning_rate_follows_the_schedule_only_with_decay(
-    decay: bool, tmp_path: Path
+    learning: Any, decay: bool, tmp_path: Path
 ) -> None:
     seen: list[list[float]] = []
 
@@ -377,7 +381,7 @@ def test_the_learning_rate_follows_the_schedule_only_with_decay(
         def on_optimizer_step(self, *args: Any, optimizer: Any = None, **kwargs: Any) -> None:
             seen.append([optimizer.param_groups[0]["lr"], optimizer.param_groups[-1]["lr"]])
 
-    pruner = JointDSP(KEEP, DSPSettings(decay=decay, learning_rate=0.2))
+    pruner = learning(KEEP, decay=decay, learning_rate=0.2)
     make_trainer(tmp_path, pruner, callbacks=[Watch()], warmup_steps=2).train()
     model = [row[0] / 1e-2 for row in seen]
     assert model == pytest.approx([0, 0.5, 1, 0.75, 0.5, 0.25])
@@ -385,15 +389,16 @@ def test_the_learning_rate_follows_the_schedule_only_with_decay(
     assert own == pytest.approx(model if decay else [1.0] * STEPS)
 
 
+@LEARNING
 @pytest.mark.parametrize("clip", [1e-3, None])
-def test_the_pruner_is_clipped_apart(clip: float | None, tmp_path: Path) -> None:
-    pruner = JointDSP(KEEP, DSPSettings(clip=clip))
+def test_the_pruner_is_clipped_apart(learning: Any, clip: float | None, tmp_path: Path) -> None:
+    pruner = learning(KEEP, clip=clip)
     norms: list[float] = []
 
     class Watch(TrainerCallback):
         def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-            assert pruner.w.grad is not None
-            norms.append(float(pruner.w.grad.norm()))
+            (parameter,) = pruner.parameters()
+            norms.append(float(parameter.grad.norm()))
 
     make_trainer(tmp_path, pruner, callbacks=[Watch()]).train()
     assert max(norms) == pytest.approx(1e-3, rel=1e-2) if clip else max(norms) > 1e-2

@@ -24,7 +24,7 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Keep, Scope, choose, normalised_by_block
 from headcount.pruners.gated import Gated
-from headcount.pruners.settings import PrunerSettings, find_preset
+from headcount.pruners.settings import LearnedSettings, PrunerSettings, find_preset
 
 if TYPE_CHECKING:
     from headcount.pruners.scored import ScoringData
@@ -252,12 +252,12 @@ class Pruner(nn.Module):
     @property
     def clip(self) -> Clip:
         """Longest gradient of the pruner's own parameters; `with-model` clips both together."""
-        return 1.0
+        return self.settings.clip if isinstance(self.settings, LearnedSettings) else 1.0
 
     @property
     def decays(self) -> bool:
         """Whether the pruner's learning rate follows the trainer's schedule."""
-        return True
+        return not isinstance(self.settings, LearnedSettings) or self.settings.decay
 
     @property
     def temperature(self) -> float | None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headcount.batch import Batch
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import Clip, Needs, Pruner
+from headcount.pruners.base import Needs, Pruner
 from headcount.pruners.choice import Keep, standardised
 from headcount.pruners.dsp_settings import DSPSettings, PipelinedDSPSettings, shallow
 from headcount.pruners.michel import importance
@@ -194,16 +194,6 @@ class JointDSP(Pruner):
     def temperature(self) -> float:
         """Of this step's gates."""
         return self._temperature
-
-    @property
-    def clip(self) -> Clip:
-        """Longest gradient of w."""
-        return self.settings.clip
-
-    @property
-    def decays(self) -> bool:
-        """Whether w's learning rate follows the trainer's schedule."""
-        return self.settings.decay
 
     def signature(self) -> list[str]:
         """What differs from the paper's gates, and the temperatures."""

@@ -11,8 +11,8 @@ from headcount.pruners.schedule import Annealing, Countdown
 from headcount.pruners.settings import (
     PRESET,
     Key,
+    LearnedSettings,
     PostHocSettings,
-    PrunerSettings,
     converted,
     find_preset,
     hints_of,
@@ -27,7 +27,7 @@ WARM_TO_COLD = Annealing(2.0, 1e-2, 0.7)
 
 
 @dataclass(frozen=True)
-class DSPSettings(PrunerSettings):
+class DSPSettings(LearnedSettings):
     """How w is started, learned and annealed.
 
     The defaults suit trainings of any length. The papers' settings, tuned for about 37,000 and
@@ -51,10 +51,6 @@ class DSPSettings(PrunerSettings):
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
             fairly.
         clamp: cut gates above 1 to 1. The relaxed gates of the paper may exceed 1.
-        decay: let w's learning rate follow the trainer's schedule. False keeps it constant.
-        clip: longest gradient of w, clipped apart from the model's; none leaves it as it is.
-            with-model clips both together at the trainer's `max_grad_norm`, so that a large
-            gradient of w shrinks that step of the model too.
         shed: cut heads that cannot come back while training, once the cooldown is over; see
             `JointDSP.lasting`.
         relaxation: what the soft gates are: gumbel, the paper's soft top-K of noisy logits, or
@@ -70,8 +66,6 @@ class DSPSettings(PrunerSettings):
     scale: tuple[float, float] | None = (1.0, 10.0)
     balance: bool = True
     clamp: bool = False
-    decay: bool = True
-    clip: float | Literal["with-model"] | None = 1.0
     shed: bool = False
     relaxation: Relaxation = "gumbel"
     hard: bool = False

@@ -18,7 +18,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
 from headcount.pruners.choice import Keep
-from headcount.pruners.settings import PrunerSettings, named
+from headcount.pruners.settings import LearnedSettings, PrunerSettings, named
 from headcount.pruners.top_k import gumbel_noise
 
 BETA, LOW, HIGH = 0.33, -0.1, 1.1  # Louizos' temperature and the ends of the stretched interval
@@ -35,7 +35,7 @@ def wanted_count(progress: float, first: float, keep: int) -> float:
 
 
 @dataclass(frozen=True)
-class HardConcreteSettings(PrunerSettings):
+class HardConcreteSettings(LearnedSettings):
     """What an open head costs, and how log α is learned.
 
     Attributes:

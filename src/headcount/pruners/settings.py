@@ -178,6 +178,21 @@ class PostHocSettings(PrunerSettings):
         return (self.compensate_sample or EXAMPLES) if self.compensate else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearnedSettings(PrunerSettings):
+    """How a pruner that learns parameters of its own trains them.
+
+    Attributes:
+        decay: let their learning rate follow the trainer's schedule. False keeps it constant.
+        clip: longest gradient of these parameters, clipped apart from the model's; none leaves it
+            as it is. with-model clips both together at the trainer's `max_grad_norm`, so that a
+            large one shrinks that step of the model too.
+    """
+
+    decay: bool = True
+    clip: float | Literal["with-model"] | None = 1.0
+
+
 # Settings that decide nothing about which heads are kept: one ranking serves with and without.
 AFTER_THE_CHOICE = ("compensate", "compensate_sample")
 

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from headcount.pruners.base import Pruner
 from headcount.pruners.schedule import Countdown
-from headcount.pruners.settings import PrunerSettings
+from headcount.pruners.settings import LearnedSettings, PrunerSettings
 from headcount.pruners.top_k import hard_top_k
 
 
 @dataclass(frozen=True)
-class STESettings(PrunerSettings):
+class STESettings(LearnedSettings):
     """How w is started and learned.
 
     The defaults suit trainings of any length. For its 37,000 steps the paper has a learning rate
