@@ -39,18 +39,29 @@ def test_settings_of_dsp_change_its_preset() -> None:
     assert pruner.scope.min_per_block == 1
 
 
-@pytest.mark.parametrize("start", [2.0, 0.5])
-def test_dsp_without_annealing_stays_as_it_begins(start: float, encoder: Path) -> None:
-    given = {"annealing": False} | ({} if start == 2.0 else {"start_temperature": start})
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ({"annealing": False}, 2.0),
+        ({"annealing": "start", "start_temperature": 0.5}, 0.5),
+        # As the authors' code does without annealing: Fig. 7b.
+        ({"annealing": "end"}, 0.01),
+        ({"annealing": "end", "preset": "paper-bert"}, 1e-8),
+        ({"annealing": "end", "end_temperature": 0.1}, 0.1),
+    ],
+)
+def test_dsp_without_annealing_holds_a_temperature(
+    given: dict[str, Any], held: float, encoder: Path
+) -> None:
     pruner = make_pruner("joint-dsp", 2, given, seed=0)
     assert isinstance(pruner, JointDSP)
     pruner.bind(find_heads(load_model(str(encoder))))
     spreads = []
     for step in (0, 50, 99):
         pruner.begin_step(step, 100)
-        assert pruner.temperature == start
+        assert pruner.temperature == held
         spreads.append(float(pruner.logits().detach().std()))
-    assert spreads == pytest.approx([1.0, 1.0, 1.0])  # nor does the noise lose weight
+    assert spreads == pytest.approx([spreads[0]] * 3)  # nor does the noise lose weight
 
 
 def test_the_penalty_may_be_called_by_its_letter() -> None:
@@ -106,7 +117,7 @@ def test_a_countdown_can_be_switched_on_and_off() -> None:
         ),
         ("joint-dsp", 12, {"temperature": 1}, "has no setting temperature; it has .*cooldown"),
         ("joint-dsp", 12, {"annealing": "no"}, "annealing of joint-dsp is 'no', expected true"),
-        ("joint-dsp", 12, {"annealing": False, "cooldown": 9}, "leave out end_temperature and coo"),
+        ("joint-dsp", 12, {"annealing": False, "cooldown": 9}, "leave out the other one and cool"),
         ("joint-dsp", 12, {"shed": "maybe"}, "shed of joint-dsp is 'maybe', expected true"),
         ("joint-dsp", 12, {"start_temperature": "hot"}, "start_temperature of joint-dsp is 'hot',"),
         ("ste", 12, {"commit_at": "half"}, "commit_at of ste is 'half', expected a num"),

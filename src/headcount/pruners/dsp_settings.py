@@ -38,7 +38,9 @@ class DSPSettings(LearnedSettings):
         preset: the papers' settings (Table 2 and the code), in place of the defaults. Others that
             are given go before it.
         annealing: how the temperature falls; with `commit_at`, within the time until then. In a
-            recipe it is true or false. False stays at the start temperature (Fig. 7b).
+            recipe it is true; `end` holds the end temperature from the first step, as the authors'
+            code does without annealing (Fig. 7b); `start`, or false, stays at the start
+            temperature.
         start_temperature: temperature of the first step. High ones make all gates equal.
         end_temperature: temperature when the cooldown is over. Low ones make gates hard.
         cooldown: steps in which the temperature falls, or a share of the training up to 1.0.
@@ -87,17 +89,15 @@ class DSPSettings(LearnedSettings):
         numbers = {
             part: _number(key, given.pop(key)) for key, part in ANNEALING.items() if key in given
         }
-        annealed = given.pop("annealing", True)
-        if not isinstance(annealed, bool):
-            raise SettingError("annealing", annealed, "true or false")
-        if not annealed:
-            if numbers.keys() - {"start"}:
+        held = _held(given.pop("annealing", True))
+        if held is not None:
+            if numbers.keys() - {held}:
                 raise HeadcountError(
-                    "DSP without annealing stays at its start_temperature; leave out "
-                    "end_temperature and cooldown"
+                    f"DSP without annealing stays at its {held}_temperature; leave out the other "
+                    "one and cooldown"
                 )
-            first = numbers.get("start", start.annealing.start)
-            numbers = {"start": first, "end": first, "cooldown": None}
+            stays = numbers.get(held, getattr(start.annealing, held))
+            numbers = {"start": stays, "end": stays, "cooldown": None}
         values = super().from_recipe(given)  # checked, with defaults in place of what is not given
         own = {key: getattr(values, key) for key in given}
         return replace(start, annealing=replace(start.annealing, **numbers), **own)
@@ -124,8 +124,19 @@ class DSPSettings(LearnedSettings):
             for key, part in ANNEALING.items()
         ]
         yes = dict.fromkeys(cls.presets, "true")
-        switch = Key("annealing", "true or false", "true", yes, meanings["annealing"])
+        switch = Key("annealing", "true, start or end", "true", yes, meanings["annealing"])
         return [*([first] if first else []), *spelled, switch, *others]
+
+
+def _held(said: Any) -> Literal["start", "end"] | None:
+    """The end of the annealing whose temperature is held all the time; None for neither."""
+    if said is True:
+        return None
+    if said is False or said == "start":
+        return "start"
+    if said == "end":
+        return "end"
+    raise SettingError("annealing", said, "true, start or end")
 
 
 def _number(key: str, value: Any) -> Any:

@@ -22,7 +22,8 @@ class Annealing:
         end: temperature when the cooldown is over. A low one makes gates nearly 0 or 1.
         cooldown: number of steps, or a fraction (up to 1.0) of the training. A fraction gives short
             and long trainings the same schedule. None never cools: the temperature stays at the
-            start. The paper does this to show that annealing is essential (Fig. 7b).
+            start. Where the paper shows that annealing is essential (Fig. 7b), its authors' code
+            holds the end temperature from the first step: `Annealing(1e-8, 1e-8, None)`.
     """
 
     start: float
