@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from headcount.errors import HeadcountError
 
+IGNORED = -100  # the label of a place without one
 Batch = Mapping[str, Any]  # the keyword arguments of one forward pass
 
 
@@ -48,3 +50,18 @@ def without_cache(model: nn.Module) -> dict[str, bool]:
     """The argument with which a model keeps no keys and values; empty if it takes none."""
     taken = inspect.signature(model.forward).parameters
     return {"use_cache": False} if "use_cache" in taken else {}
+
+
+def answers_per_example(model: nn.Module, batch: Batch) -> Tensor | None:
+    """How many labels each example of a batch has; None where each has one, or none are given."""
+    labels = batch.get("labels")
+    if not isinstance(labels, Tensor) or labels.dim() < 2 or labels.is_floating_point():
+        return None
+    if predicts_next_token(model):
+        labels = labels[:, 1:]  # the first token has no place that could predict it
+    return (labels != IGNORED).flatten(1).sum(1)
+
+
+def predicts_next_token(model: nn.Module) -> bool:
+    """Whether the answer at a place belongs to the label of the next place."""
+    return type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()

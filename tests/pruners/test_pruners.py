@@ -422,3 +422,23 @@ def test_freezing_a_pattern_freezes_what_is_tied_to_it() -> None:
         assert own and not any(p.requires_grad for p in own)
         assert model.get_parameter("model.encoder.layers.0.self_attn.q_proj.weight").requires_grad
     assert embeddings.requires_grad
+
+
+@pytest.mark.parametrize("granularity", ["example", "token"])
+@pytest.mark.parametrize("family", ["bart", "gpt2"])
+def test_michels_score_does_not_depend_on_the_batches(family: str, granularity: Any) -> None:
+    # Targets of very different lengths: the loss is a mean over all tokens of a batch.
+    model, generator = build(family), torch.Generator().manual_seed(0)
+    ids = torch.randint(3, 50, (6, 8), generator=generator)
+    labels = ids.clone()
+    for row, length in enumerate((8, 2, 5, 3, 7, 4)):
+        labels[row, length:] = -100
+    whole = [{"input_ids": ids, "labels": labels}]
+    single = [{"input_ids": ids[i : i + 1], "labels": labels[i : i + 1]} for i in range(6)]
+    heads = hc.find_heads(model)
+    found = [
+        importance(model, heads, hc.HeadMask.all(heads), batches, granularity, normalise=False)
+        for batches in (whole, single)
+    ]
+    assert found[0].max() > 0
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-9)

@@ -381,3 +381,22 @@ def test_settings_are_written_with_the_study(finished: Path) -> None:
     assert written["settings"]["together"]["one_run"]
     read = StudySettings.read(finished / "study.json")
     assert json.loads(json.dumps(asdict(read))) == written
+
+
+def test_a_lambda_finds_its_own_count_beside_a_common_keep(study: Path) -> None:
+    written = yaml.safe_load(study.read_text())
+    written["methods"] = ["unpruned", "michel", "dear", "cheap", "adjusted", "steered"]
+    written["settings"] = {
+        "dear": {"method": "hard-concrete", "lambda": 0.1},
+        "cheap": {"method": "hard-concrete", "lambda": 0.001},
+        "adjusted": {"method": "hard-concrete", "lambda": 0.1, "keep": [4]},
+        "steered": {"method": "hard-concrete"},
+    }
+    study.write_text(yaml.safe_dump(written))
+    runs = StudySettings.read(study).runs()
+    assert [name for name in runs if name.startswith(("dear", "cheap")) and "seed0" in name] == [
+        "dear-own-seed0",
+        "cheap-own-seed0",
+    ]
+    assert {run.keep for name, run in runs.items() if name.startswith("adjusted")} == {4}
+    assert {run.keep for name, run in runs.items() if name.startswith("steered")} == {4, 2}

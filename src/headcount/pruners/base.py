@@ -122,6 +122,11 @@ class Pruner(nn.Module):
         return not cls.finds_count
 
     @classmethod
+    def finds_own_count(cls, settings: PrunerSettings) -> bool:
+        """Whether these settings alone say how many heads stay, so that a keep would change it."""
+        return False
+
+    @classmethod
     def is_post_hoc(cls) -> bool:
         """Whether it needs a model that was fine-tuned before."""
         return cls.needs != "training"

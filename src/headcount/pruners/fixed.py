@@ -95,6 +95,11 @@ class Fixed(Pruner):
                 "pruned model"
             )
 
+    @classmethod
+    def finds_own_count(cls, settings: PrunerSettings) -> bool:
+        """With a layout to follow."""
+        return isinstance(settings, FixedSettings) and settings.like is not None
+
     def bind(self, heads: HeadMap) -> None:
         """Get to know the heads; a mask of another model is refused."""
         if self.like is not None:

@@ -1,7 +1,8 @@
 """Hard-concrete gates with an L0 penalty (Louizos et al. 2018, as Voita et al. 2019 use them).
 
-Each gate is stretched and clipped noise around a learned log α (eq. 22 of the DSP paper), and the
-penalty is λ times the expected number of open gates (eq. 23).
+Each gate is stretched and clipped noise around a learned log α (Louizos et al., eq. 10-12). The
+loss is that of the model plus λ times the expected number of open gates (eq. 22 and 23 of the DSP
+paper).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from headcount.pruners.settings import LearnedSettings, PrunerSettings, named
 from headcount.pruners.top_k import gumbel_noise
 
 BETA, LOW, HIGH = 0.33, -0.1, 1.1  # Louizos' temperature and the ends of the stretched interval
-SHIFT = BETA * math.log(-LOW / HIGH)  # P(open) is the sigmoid of log α − SHIFT (eq. 23)
+SHIFT = BETA * math.log(
+    -LOW / HIGH
+)  # P(open) is the sigmoid of log α − SHIFT (Louizos et al., eq. 12)
 # What follows is relative to balanced gradients, whose norm in a block is 1.
 LAMBDA = 0.1  # closes heads whose gradient averages out, and no head that is missed all the time
 STEERING, STIFFNESS = 5.0, 0.15  # of λ per head in excess in a whole training, and of the square
@@ -99,6 +102,12 @@ class HardConcrete(Pruner):
         self.noise: Tensor | None = None
         self.wanted = 0.0
 
+    @classmethod
+    def finds_own_count(cls, settings: PrunerSettings) -> bool:
+        """With a λ that is not steered: as many heads stay as earn it."""
+        given = isinstance(settings, HardConcreteSettings) and settings.penalty_weight is not None
+        return given and not getattr(settings, "steer", None)
+
     def prepare(self, number: int) -> None:
         """Open every gate alike."""
         self.first = max(number / 2, float(self.count))
@@ -114,7 +123,7 @@ class HardConcrete(Pruner):
         if self.committed is not None:
             return
         choosing = max(self.choosing_steps(total_steps), 1)
-        # The difference of two Gumbel variables is logistic: log u − log(1 − u) of eq. 22.
+        # The difference of two Gumbel variables is logistic: log u − log(1 − u).
         size = len(self.log_alpha)
         self.noise = gumbel_noise(size, self.seed, 2 * step) - gumbel_noise(
             size, self.seed, 2 * step + 1
@@ -128,18 +137,18 @@ class HardConcrete(Pruner):
             self.penalty_weight += STEERING / choosing * excess
 
     def gates(self) -> Tensor:
-        """Eq. 22: a stretched and clipped concrete sample per head."""
+        """A stretched and clipped concrete sample per head."""
         noise = 0.0 if self.noise is None else self.noise.to(self.log_alpha.device)
         sample = torch.sigmoid((noise + self.log_alpha) / BETA)
         gates = (sample * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
         return self.balanced(gates) if self.balance else gates
 
     def expected_count(self) -> Tensor:
-        """Eq. 23: the expected number of gates that are not exactly zero."""
+        """Eq. 22: the expected number of gates that are not exactly zero."""
         return torch.sigmoid(self.log_alpha - SHIFT).sum()
 
     def penalty(self) -> Tensor:
-        """λ times the expected count; when steered, of what exceeds the wanted count.
+        """Eq. 23: λ times the expected count; when steered, of what exceeds the wanted count.
 
         The quadratic term makes too few open heads as costly as too many, so that heads which
         were closed too early open again.

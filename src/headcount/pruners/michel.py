@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from headcount.batch import Batch, batch_size, evaluating, loss_of
+from headcount.batch import Batch, answers_per_example, batch_size, evaluating, loss_of
 from headcount.errors import HeadcountError, SettingError
 from headcount.gates import masked
 from headcount.heads.blocks import AttentionBlock, HeadMap
@@ -82,8 +82,8 @@ class Michel(Scored):
 
     @classmethod
     def needs_keep(cls, settings: PrunerSettings) -> bool:
-        """Not with `until`, which says when to stop."""
-        return getattr(settings, "until", None) is None
+        """Not with `until`, which says when to stop; a keep is then the fewest heads."""
+        return not (isinstance(settings, MichelSettings) and settings.until is not None)
 
     @property
     def ranks_once(self) -> bool:
@@ -193,12 +193,14 @@ def importance(
                 leaves = [leaf for _, leaf in called]
                 felt = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
             size = batch_size(batch)
+            factors = _factors(model, batch, granularity)
             rows: dict[str, list[Tensor]] = {block.name: [] for block in heads.blocks}
             for (name, _), gradient in zip(called, felt, strict=True):
-                rows[name].append(_rows(gradient.cpu().double(), size, granularity))
-            # The loss is a mean over the examples; the gradient of one example's is `size` times.
+                part = _rows(gradient.cpu().double(), size, granularity)
+                rows[name].append(part if factors is None else _weighted(part, factors))
             parts = [_absolute(rows[b.name], b.num_heads, granularity) for b in heads.blocks]
-            total += torch.cat(parts) * size
+            # The loss is a mean over the examples; the gradient of one example's is `size` times.
+            total += torch.cat(parts) * (size if factors is None else 1.0)
             examples += size
     if not examples:
         raise HeadcountError("there is no data to score the heads on; give at least one batch")
@@ -214,6 +216,25 @@ def _rows(gradient: Tensor, size: int, granularity: Granularity) -> Tensor:
     elif granularity == "batch":
         rows = rows.sum(0, keepdim=True)
     return rows
+
+
+def _factors(model: nn.Module, batch: Batch, granularity: Granularity) -> Tensor | None:
+    """What turns the gradient of the batch's loss into those of its examples' own losses.
+
+    The loss of a text is a mean over the tokens of all examples, in which a long one counts more.
+    The paper's expectation is over examples, whatever batches they come in.
+    """
+    answers = answers_per_example(model, batch)
+    if answers is None or granularity == "batch":
+        return None  # every example counts the same
+    answers = answers.cpu().double()
+    return torch.where(answers > 0, answers.sum() / answers.clamp(min=1.0), 0.0)
+
+
+def _weighted(rows: Tensor, factors: Tensor) -> Tensor:
+    """The rows of each example times its factor."""
+    by_example: Tensor = rows.unflatten(0, (len(factors), -1))
+    return (by_example * factors[:, None, None]).flatten(0, 1)
 
 
 def _absolute(calls: Sequence[Tensor], heads: int, granularity: Granularity) -> Tensor:

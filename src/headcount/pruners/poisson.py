@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from headcount.pruners.top_k import beside, check_count, check_temperature
+from headcount.pruners.top_k import beside, check_count, check_logits, check_temperature
 from headcount.pruners.top_k_kernel import Floats, compiled
 
 _CERTAIN = 1000.0  # exp of minus this is 0
@@ -32,6 +32,7 @@ def inclusion(logits: Tensor, k: int, temperature: float) -> Tensor:
         k: the size of the sets.
         temperature: τ. A high one makes all sets equally likely, a low one leaves the best set.
     """
+    check_logits(logits)
     check_count(logits, k)
     check_temperature(temperature)
     r = logits.to("cpu", torch.float64)
@@ -44,6 +45,7 @@ def drawn_subset(logits: Tensor, k: int, temperature: float, seed: int, step: in
 
     The randomness comes from the seed and the step only, as in `gumbel_noise`.
     """
+    check_logits(logits)
     check_count(logits, k)
     check_temperature(temperature)
     u = np.random.default_rng([seed, step, 2]).random(logits.numel())

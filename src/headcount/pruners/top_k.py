@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from headcount.errors import HeadcountError
 from headcount.pruners.top_k_kernel import BOUND, retrace_steps, take_steps
 
+LARGEST = 1e300  # of a logit: sums and differences with it are finite
 _COLDEST = 1e-100  # lower temperatures change nothing: every gradient is 0 or saturated
 
 
@@ -41,6 +41,7 @@ def soft_top_k(logits: Tensor, k: int, temperature: float, noise: Tensor | None 
     Returns:
         The gates, float64, on the device of the logits (on the CPU if that has no float64).
     """
+    check_logits(logits)
     check_count(logits, k)
     check_temperature(temperature)
     r, largest = logits.to("cpu", torch.float64), _largest(logits)
@@ -60,6 +61,7 @@ def hard_top_k(logits: Tensor, k: int) -> Tensor:
     Returns:
         The gates, float64, on the device of the logits (on the CPU if that has no float64).
     """
+    check_logits(logits)
     check_count(logits, k)
     if torch.isnan(logits).any():
         raise HeadcountError(
@@ -120,6 +122,11 @@ class _SoftTopK(torch.autograd.Function):
                 "some logits or their noise are infinite or NaN, expected finite numbers; "
                 "look for a training step that diverged"
             )
+        if rows.size and float(np.abs(rows).max()) > LARGEST:
+            raise HeadcountError(
+                f"some logits are beyond ±{LARGEST:g}, where differences overflow; expected "
+                "log-importances, so bring them to a smaller scale"
+            )
         count, size = rows.shape
         gates, shares = np.ones((count, size)), np.zeros((count, k, size))
         rest, apart = np.empty((count, k)), np.empty((count, k), dtype=np.int64)
@@ -130,18 +137,26 @@ class _SoftTopK(torch.autograd.Function):
                     rows[row], ctx.temperature, shares[row], rest[row], apart[row], gates[row]
                 )
         ctx.rest, ctx.apart = rest, apart
-        ctx.save_for_backward(torch.from_numpy(shares))
+        ctx.save_for_backward(torch.from_numpy(shares), r)
         ctx.limit = min(BOUND, largest / max(count, 1))  # gradients of rows may be added up
         return torch.from_numpy(gates.reshape(r.shape))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        with torch.no_grad():
+            gradient = _SoftTopK.gradient(ctx, grad)
+        if torch.is_grad_enabled():  # somebody may ask for second derivatives
+            gradient = _OnceOnly.apply(gradient, grad, ctx.saved_tensors[1])  # type: ignore[no-untyped-call]
+        return gradient, None, None, None
+
+    @staticmethod
+    def gradient(ctx: Any, grad: Tensor) -> Tensor:
+        """The gradient of the perturbed logits."""
         shares = ctx.saved_tensors[0].numpy()
         rows = grad.detach().numpy().reshape(len(shares), -1)
         if not math.isfinite(rows.sum()) and not np.isfinite(rows).all():
             # A loss scaler must be able to notice.
-            return torch.full_like(grad, math.nan), None, None, None
+            return torch.full_like(grad, math.nan)
         rows, adjoints = rows.clip(-BOUND, BOUND), np.zeros(rows.shape)
         if rows.shape[-1] > 1:
             for row in range(len(rows)):
@@ -150,7 +165,31 @@ class _SoftTopK(torch.autograd.Function):
                     adjoints[row],
                 )  # fmt: skip
         adjoints.clip(-ctx.limit, ctx.limit, out=adjoints)
-        return torch.from_numpy(adjoints.reshape(grad.shape)), None, None, None
+        return torch.from_numpy(adjoints.reshape(grad.shape))
+
+
+class _OnceOnly(torch.autograd.Function):
+    """A gradient that refuses to be differentiated, instead of giving none without a word."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *made_of: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise HeadcountError(
+            "soft_top_k has first derivatives only, but second ones were asked for; take the "
+            "gradient without create_graph, or leave the gates out of what is differentiated twice"
+        )
+
+
+def check_logits(logits: Tensor) -> None:
+    """Refuse logits that cannot be ranked."""
+    if logits.is_complex():
+        raise HeadcountError(
+            f"the logits are {logits.dtype}, expected real numbers, which can be ranked; give "
+            "their real parts or their sizes"
+        )
 
 
 def check_temperature(temperature: float) -> None:

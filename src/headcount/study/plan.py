@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.pruners.methods import METHODS, UNPRUNED, find_pruner, make_pruner, refuse_many
+from headcount.pruners.methods import (
+    METHODS,
+    UNPRUNED,
+    find_pruner,
+    make_pruner,
+    read_settings,
+    refuse_many,
+)
 from headcount.runs.job import refuse_recovery
 from headcount.runs.recipe import Key, Recipe, fill
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
@@ -234,8 +241,10 @@ def read_entry(
         raise recipe.error((*at, "training", RECOVERY_EPOCHS), str(error)) from error
     if not find_pruner(method).is_post_hoc():
         everything[RECOVERY_EPOCHS] = None  # the study's is for the other methods
+    settings = {key: value for key, value in written.items() if key not in RESERVED}
     counts = keep if given.keep is None else given.keep
     ordered: tuple[Count, ...] = tuple(sorted(set(counts), reverse=True))
+    own_count |= given.keep is None and _finds_own_count(method, settings)
     if own_count or method == UNPRUNED or not ordered:
         ordered = (None,)
     usual = seeds if given.seeds is None else given.seeds
@@ -245,8 +254,20 @@ def read_entry(
         seeds=dict.fromkeys(ordered, usual) | _single(single, ordered, recipe, (*at, "seeds")),
         training=fill(TrainingSettings, recipe, everything, (*at, "training")),
         one_run=given.one_run,
-        settings={key: value for key, value in written.items() if key not in RESERVED},
+        settings=settings,
     )
+
+
+def _finds_own_count(method: str, settings: Mapping[str, Any]) -> bool:
+    """Whether an entry says by its settings how many heads stay: a λ, or a layout to follow.
+
+    The study's keep is for the other entries then. To adjust what a λ leaves to K heads, give the
+    entry a keep of its own.
+    """
+    try:
+        return find_pruner(method).finds_own_count(read_settings(method, settings))
+    except HeadcountError:
+        return False  # refused later, with its line
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from headcount.batch import Batch
+from headcount.batch import IGNORED, Batch
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind
 from headcount.heads.mask import HeadMask
-
-IGNORED = -100  # the label of a position without one
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from headcount.batch import IGNORED, predicts_next_token
 from headcount.errors import HeadcountError
-from headcount.surgery.outputs import IGNORED
 from headcount.training.checkpoint_files import load_teacher, save_teacher
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ class Teacher:
         said = self._said(asked)
         loss, outputs = own(asked)
         seen, counted = inputs.get("attention_mask"), _counted(labels, said.logits)
-        if counted is not None and not inputs_are_aligned(self.model):
+        if counted is not None and predicts_next_token(self.model):
             said.logits, outputs.logits = said.logits[:, :-1], outputs.logits[:, :-1]
             counted = counted[:, 1:]
         weight = self.distillation.weight
@@ -200,8 +199,3 @@ def _counted(labels: Tensor | None, logits: Tensor) -> Tensor | None:
     if labels is None or labels.shape != logits.shape[:-1] or labels.dim() < 2:
         return None
     return labels != IGNORED
-
-
-def inputs_are_aligned(model: PreTrainedModel) -> bool:
-    """Whether the output at a position belongs to the label there, not to the next one."""
-    return type(model).__name__ not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
