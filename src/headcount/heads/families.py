@@ -148,6 +148,8 @@ FAMILIES: dict[str, Family] = {
         harmless=("r_w_bias", "r_r_bias", "r_kernel", "r_s_bias", "seg_embed", "layer_norm"),
     ),
     "GLPNEfficientSelfAttention": Family(harmless=("sr", "layer_norm")),
+    # One key and value for all queries is one group; several heads are fused head by head.
+    "GPTBigCodeAttention": Family(interleaved="c_attn"),
     "GraniteSpeechConformerAttention": Family(harmless=("pre_norm",)),
     "GraniteSpeechPlusConformerAttention": Family(harmless=("pre_norm",)),
     "GroupViTAttention": PADDED,
