@@ -15,6 +15,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.anatomy import Anatomy, pruned_record
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind, LeftAlone
 from headcount.heads.families import CROSS_NAMES
+from headcount.heads.probe import refuted
 from headcount.heads.recognise import recognise, why_not_recognised
 
 Found = tuple[str, Anatomy, tuple[int, ...]]
@@ -35,7 +36,7 @@ def find_heads(model: nn.Module) -> HeadMap:
             attention has adapters that are not merged.
     """
     _refuse_unsuitable(model)
-    found, left_alone = _walk(model)
+    found, left_alone = _proved(model, *_walk(model))
     _refuse_adapters(model, left_alone)
     if not found:
         _refuse_without_blocks(model, left_alone)
@@ -47,6 +48,19 @@ def find_heads(model: nn.Module) -> HeadMap:
         blocks.append(AttentionBlock(name, kind, layer, heads, born, offset, path, anatomy))
         offset += born
     return HeadMap(_model_type(model), tuple(blocks), tuple(left_alone))
+
+
+def _proved(
+    model: nn.Module, found: list[Found], left_alone: list[LeftAlone]
+) -> tuple[list[Found], list[LeftAlone]]:
+    """Set aside blocks that a probe of the model itself refutes; see `heads.probe`."""
+    fresh = [(path, a) for path, a, _ in found if pruned_record(model.get_submodule(path)) is None]
+    wrong = refuted(model, fresh)
+    aside = [
+        LeftAlone(path, f"a probe of it refutes what it looks like: {reason}")
+        for path, reason in wrong.items()
+    ]
+    return [block for block in found if block[0] not in wrong], [*left_alone, *aside]
 
 
 def _refuse_unsuitable(model: nn.Module) -> None:
