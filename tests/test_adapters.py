@@ -67,3 +67,15 @@ def test_new_ones_go_on_a_pruned_model(name: str, mask_name: str, tmp_path: Path
     again = type(merged).from_pretrained(tmp_path).eval()
     assert len(hc.find_heads(again)) == kept
     assert difference(run(again, inputs), wanted) < 1e-5
+
+
+def test_adapters_on_a_pruned_model_are_to_be_merged_before_the_next_cut() -> None:
+    model = build("llama")
+    heads = hc.find_heads(model)
+    hc.remove_heads(model, hc.HeadMask.random(heads, keep=6, seed=0))
+    model = adapted(model, FAMILIES["llama"])
+    fewer = hc.HeadMask.random(hc.find_heads(model), keep=3, seed=0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(hc.HeadcountError, match=r"has adapters .* model\.merge_and_unload"):
+        hc.remove_heads(model, fewer)
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import threading
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import headcount as hc
+from headcount import HeadcountError
 from tests.tiny import (
     BATCH,
     Family,
@@ -203,3 +208,57 @@ def test_the_block_tells_which_heads_are_gated() -> None:
     model = build("bert")
     with hc.masked(model, torch.ones(12)) as heads:
         assert heads == hc.find_heads(model)
+
+
+@pytest.mark.parametrize("how", ["wrapped", "in place"])
+def test_a_model_that_was_compiled_before_is_refused(how: str) -> None:
+    model: Any = build("bert")
+    heads = hc.find_heads(model)
+    if how == "wrapped":
+        model = torch.compile(model)
+    else:
+        model.compile()
+    mask = hc.HeadMask.random(heads, keep=3, seed=0)
+    with pytest.raises(HeadcountError, match="was compiled before"), hc.masked(model, mask):
+        pass
+    with pytest.raises(HeadcountError, match="was compiled before"), hc.STE(3).attached(model):
+        pass
+
+
+def test_a_second_thread_is_refused_and_the_first_is_not_disturbed() -> None:
+    model = build("bert")
+    heads = hc.find_heads(model)
+    first, second = (hc.HeadMask.random(heads, keep=3, seed=s) for s in (0, 1))
+    told: list[str] = []
+
+    def other() -> None:
+        try:
+            with hc.masked(model, second):
+                pass
+        except HeadcountError as error:
+            told.append(str(error))
+
+    with hc.masked(model, first):
+        before = run(model, family_named("bert").inputs())
+        with hc.masked(model, first):  # nested blocks of one thread are fine
+            pass
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        after = run(model, family_named("bert").inputs())
+    assert "masked in another thread" in told[0]
+    assert difference(before, after) == 0
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert len(told) == 1  # it is free again
+
+
+def test_a_copy_made_inside_the_block_has_no_gates() -> None:
+    model, inputs = build("bert"), family_named("bert").inputs()
+    plain = run(model, inputs)
+    with hc.masked(model, hc.HeadMask.random(hc.find_heads(model), keep=2, seed=0)):
+        twin = copy.deepcopy(model)
+        assert difference(run(model, inputs), plain) > 1e-3
+        assert difference(run(twin, inputs), plain) == 0
+    assert difference(run(twin, inputs), plain) == 0

@@ -6,9 +6,11 @@ so a head is gated exactly where its values enter it: after any attention kernel
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,9 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 
 Gates = HeadMask | Tensor | Sequence[float]
+_LOCK = threading.Lock()
+# The thread that masks a model now, and how often: blocks may be nested.
+_HOLDERS: WeakKeyDictionary[nn.Module, tuple[int, int]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -26,7 +31,9 @@ def masked(model: nn.Module, gates: Gates) -> Iterator[HeadMap]:
     """Multiply every head's output by its gate until the block ends.
 
     Args:
-        model: the model. It is as before when the block ends, also after an exception.
+        model: the model. It is as before when the block ends, also after an exception. A copy that
+            is made inside the block has no gates. A model that was compiled before is refused, and
+            so is one that another thread masks at the moment.
         gates: a mask, a vector with one number per head, or a matrix (batch, heads) with a row per
             example. For a pruned model, give numbers for the heads that are left, or for all that
             it had originally; those of removed heads are not read. Gradients flow into a tensor
@@ -35,9 +42,10 @@ def masked(model: nn.Module, gates: Gates) -> Iterator[HeadMap]:
     Yields:
         The map of the model's heads, in the order of the gates.
     """
+    refuse_compiled(model)
     heads = find_heads(model)
     values = _per_present_head(heads, gates)
-    with ExitStack() as hooks:
+    with _held_by_one_thread(model), ExitStack() as hooks:
         start = 0
         for block in heads.blocks:
             stop = start + block.num_heads
@@ -47,6 +55,40 @@ def masked(model: nn.Module, gates: Gates) -> Iterator[HeadMap]:
                 hooks.enter_context(projection.register_forward_pre_hook(gate))
             start = stop
         yield heads
+
+
+def refuse_compiled(model: nn.Module) -> None:
+    """Refuse a model that was compiled before: its code would pass the gates by."""
+    for module in model.modules():
+        # By name: loading torch's compiler to ask for its class would take seconds.
+        wrapped = type(module).__name__ == "OptimizedModule"
+        if wrapped or getattr(module, "_compiled_call_impl", None) is not None:
+            raise HeadcountError(
+                f"this {type(model).__name__} was compiled before, so gates that come now would "
+                "have no effect; mask the plain model, or compile it inside the block"
+            )
+
+
+@contextmanager
+def _held_by_one_thread(model: nn.Module) -> Iterator[None]:
+    """Refuse gates of a second thread: a model has one set of them at a time."""
+    mine = threading.get_ident()
+    with _LOCK:
+        owner, depth = _HOLDERS.get(model, (mine, 0))
+        if owner != mine:
+            raise HeadcountError(
+                "this model is masked in another thread at the moment, and its gates are for all "
+                "threads; give each thread a copy of the model, or take turns"
+            )
+        _HOLDERS[model] = (mine, depth + 1)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            if depth:
+                _HOLDERS[model] = (mine, depth)
+            else:
+                del _HOLDERS[model]
 
 
 def _per_present_head(heads: HeadMap, gates: Gates) -> Tensor:
@@ -66,6 +108,10 @@ def _per_present_head(heads: HeadMap, gates: Gates) -> Tensor:
     return values[..., list(heads.indices)]
 
 
+def _no_gate(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """What stands in a copy where a gate was: leaves everything as it is."""
+
+
 class GateHook:
     """The pre-hook of one block's output projection.
 
@@ -81,6 +127,10 @@ class GateHook:
     ) -> None:
         self.values, self.start, self.stop = values, start, stop
         self.name, self.head_size = block.name, block.head_size
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy of a gated model has no gates: nobody would take them off again."""
+        return _no_gate
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The input with every head's values multiplied by its gate."""

@@ -81,12 +81,16 @@ def _refuse_unsuitable(model: nn.Module) -> None:
 def _refuse_adapters(model: nn.Module, left_alone: Sequence[LeftAlone]) -> None:
     """Refuse attention that is not understood because peft has wrapped its projections."""
     for module in left_alone:
-        if any(hasattr(part, "base_layer") for part in model.get_submodule(module.path).modules()):
-            raise HeadcountError(
-                f"{module.path} has adapters whose rows cannot be cut with the heads; merge them "
-                "first (peft: model = model.merge_and_unload()), and put new ones on the pruned "
-                "model"
-            )
+        refuse_adapters(model, module.path)
+
+
+def refuse_adapters(model: nn.Module, path: str) -> None:
+    """Refuse a module with adapters of peft inside."""
+    if any(hasattr(part, "base_layer") for part in model.get_submodule(path).modules()):
+        raise HeadcountError(
+            f"{path} has adapters whose rows cannot be cut with the heads; merge them first "
+            "(peft: model = model.merge_and_unload()), and put new ones on the pruned model"
+        )
 
 
 def _refuse_without_blocks(model: nn.Module, left_alone: Sequence[LeftAlone]) -> None:

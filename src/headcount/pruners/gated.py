@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
-from headcount.gates import GateHook
+from headcount.gates import GateHook, refuse_compiled
 from headcount.heads.find import find_heads
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Gated:
         self._training_values: Callable[[], Tensor] = lambda: self.spread(pruner.gates())
 
     def __enter__(self) -> Gated:
+        refuse_compiled(self.model)
         here = find_heads(self.model)  # some may have been cut since the pruner was bound
         place = {index: place for place, index in enumerate(self.pruner.bound().indices)}
         self._here = torch.tensor([place[index] for index in here.indices])

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from headcount.errors import HeadcountError
 from headcount.heads.anatomy import Anatomy, Part, PrunedRecord, leave_record, pruned_record
 from headcount.heads.blocks import AttentionBlock
-from headcount.heads.find import find_heads
+from headcount.heads.find import find_heads, refuse_adapters
 from headcount.heads.mask import HeadMask
 from headcount.surgery.class_swap import recast
 from headcount.surgery.emptied import empty
@@ -70,6 +70,8 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
     kept = mask.by_block()
     for block in heads.blocks:
         _refuse_impossible(block, kept[block.name])
+        refuse_adapters(model, block.path)
+        _refuse_offloaded(model, block)
     before = count_parameters(model)
     gone = HeadMask.all(heads) - mask
     for block in heads.blocks:
@@ -91,6 +93,18 @@ def _refuse_impossible(block: AttentionBlock, kept: tuple[int, ...]) -> None:
             f"{block.name} ({block.path}) keeps its queries fused with shared keys and values; "
             "remove equally many heads from each of its groups"
         )
+
+
+def _refuse_offloaded(model: nn.Module, block: AttentionBlock) -> None:
+    """Refuse weights that accelerate keeps elsewhere and fetches for each forward pass."""
+    for module in model.get_submodule(block.path).modules():
+        away = any(parameter.is_meta for parameter in module.parameters(recurse=False))
+        if away and hasattr(module, "_hf_hook"):
+            raise HeadcountError(
+                f"the weights of {block.name} ({block.path}) are offloaded to memory or disk, "
+                "where they cannot be cut; load the model without offloading (device_map='cpu'), "
+                "remove heads, save it, and load the small one as you like"
+            )
 
 
 def _cut(model: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None:
