@@ -42,3 +42,45 @@ def test_every_layout_of_a_class_is_cut_as_it_is_masked(
         with torch.no_grad():
             found = small(ids).logits
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_masks_that_are_repeated_for_every_head_are_cut_with_the_heads() -> None:
+    swin = transformers.SwinConfig(
+        window_size=7, embed_dim=8, depths=[1] * 4, num_heads=[1] * 4, image_size=98,
+        out_indices=[2, 3, 4],
+    )  # fmt: skip
+    text = {
+        "model_type": "bert", "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "intermediate_size": 8, "max_position_embeddings": 8,
+    }  # fmt: skip
+    for family in ("GroundingDino", "MMGroundingDino"):
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{family}Config")(
+            d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+            decoder_attention_heads=4, encoder_ffn_dim=4, decoder_ffn_dim=4, num_queries=2,
+            num_feature_levels=4, encoder_n_points=2, decoder_n_points=2, use_timm_backbone=False,
+            backbone_config=swin, max_text_len=5, text_config=text,
+        )  # fmt: skip
+        model = getattr(transformers, f"{family}Model")(config).eval()
+        inputs = {
+            "pixel_values": torch.rand(2, 3, 98, 98),
+            "pixel_mask": torch.ones(2, 98, 98, dtype=torch.long),
+            "input_ids": torch.tensor([[1, 2, 1, 0, 2]] * 2),
+        }
+        heads = hc.find_heads(model)
+        for seed, keep in ((1, len(heads) // 2), (3, 1)):
+            mask, small = hc.HeadMask.random(heads, keep, seed=seed), copy.deepcopy(model)
+            with torch.no_grad(), hc.masked(model, mask):
+                expected = model(**inputs).last_hidden_state
+            hc.remove_heads(small, mask)
+            with torch.no_grad():
+                found = small(**inputs).last_hidden_state
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_stacks_that_share_a_cache_are_refused() -> None:
+    model = torch.nn.Linear(2, 2)
+    model.config = transformers.PretrainedConfig()  # type: ignore[assignment]
+    model.config.model_type = "pi0"  # type: ignore[union-attr]
+    with pytest.raises(hc.HeadcountError, match="its two stacks share one cache"):
+        hc.find_heads(model)

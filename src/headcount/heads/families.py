@@ -122,6 +122,13 @@ MASK_PER_HEAD = Family(arguments=(HeadArgument("attention_mask", dim=1),))
 SHARED_BIAS = Family(shares_bias=True)
 PADDED = Family(padded=True)
 QUERY_AND_GATE = Family(query_copies=2)
+DISTANCE_BIASES = Family(
+    arguments=(HeadArgument("rel_pos", dim=1), HeadArgument("rel_2d_pos", dim=1))
+)
+# Model types whose blocks are understood one by one, but not together.
+REFUSED_MODELS = {
+    "pi0": "its two stacks share one cache, so both would have to lose the same heads",
+}
 
 FAMILIES: dict[str, Family] = {
     "AlbertAttention": Family(
@@ -147,20 +154,20 @@ FAMILIES: dict[str, Family] = {
         padded=True,
         harmless=("r_w_bias", "r_r_bias", "r_kernel", "r_s_bias", "seg_embed", "layer_norm"),
     ),
+    "EfficientLoFTRAttention": PADDED,
     "GLPNEfficientSelfAttention": Family(harmless=("sr", "layer_norm")),
     # One key and value for all queries is one group; several heads are fused head by head.
     "GPTBigCodeAttention": Family(interleaved="c_attn"),
     "GraniteSpeechConformerAttention": Family(harmless=("pre_norm",)),
     "GraniteSpeechPlusConformerAttention": Family(harmless=("pre_norm",)),
+    "GroundingDinoMultiheadAttention": MASK_PER_HEAD,
     "GroupViTAttention": PADDED,
     "HieraMaskUnitAttention": Family(pools_queries=True),
     "InstructBlipAttention": PADDED,
     "InstructBlipVideoAttention": PADDED,
     "LEDDecoderAttention": PADDED,
     "LSHSelfAttention": Family(refused="it shares queries and keys and sorts tokens by hashes"),
-    "LayoutLMv3SelfAttention": Family(
-        arguments=(HeadArgument("rel_pos", dim=1), HeadArgument("rel_2d_pos", dim=1))
-    ),
+    "LayoutLMv3SelfAttention": DISTANCE_BIASES,
     "LocalSelfAttention": Family(refused="it attends in chunks that hashed attention has sorted"),
     "LongT5Attention": SHARED_BIAS,
     "LongT5LocalAttention": Family(padded=True, harmless=("relative_attention_bias",)),
@@ -176,6 +183,7 @@ FAMILIES: dict[str, Family] = {
         padded=True, rows=("query_global", "key_global", "value_global")
     ),
     "LukeSelfAttention": Family(rows=("w2e_query", "e2w_query", "e2e_query")),
+    "MMGroundingDinoMultiheadAttention": MASK_PER_HEAD,
     "MPNetSelfAttention": Family(arguments=(HeadArgument("position_bias", dim=1),)),
     "MT5Attention": SHARED_BIAS,
     "Mask2FormerAttention": PADDED,
@@ -186,6 +194,7 @@ FAMILIES: dict[str, Family] = {
     "PPOCRV5MobileRecAttention": PADDED,
     "PPOCRV5ServerRecAttention": PADDED,
     "PPOCRV6SmallRecAttention": PADDED,
+    "PPDocLayoutV2ReadingOrderSelfAttention": DISTANCE_BIASES,
     "PegasusXAttention": PADDED,
     "PegasusXGlobalLocalAttention": PADDED,
     "PerceiverSelfAttention": Family(harmless=("layernorm1", "layernorm2")),
@@ -211,6 +220,8 @@ FAMILIES: dict[str, Family] = {
     "TrOCRAttention": PADDED,
     "UMT5Attention": Family(columns=("relative_attention_bias",)),
     "UdopAttention": SHARED_BIAS,
+    # Its rotation has an angle for each head.
+    "Xcodec2Attention": PADDED,
     "modeling_dab_detr.DetrAttention": PADDED,
     "modeling_deberta.DisentangledSelfAttention": Family(
         interleaved="in_proj", rows=("q_bias", "v_bias")

@@ -14,7 +14,7 @@ from transformers.models.auto.modeling_auto import (
 from headcount.errors import HeadcountError
 from headcount.heads.anatomy import Anatomy, pruned_record
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind, LeftAlone
-from headcount.heads.families import CROSS_NAMES
+from headcount.heads.families import CROSS_NAMES, REFUSED_MODELS
 from headcount.heads.probe import refuted
 from headcount.heads.recognise import recognise, why_not_recognised
 
@@ -68,6 +68,11 @@ def _refuse_unsuitable(model: nn.Module) -> None:
         raise HeadcountError(
             f"heads live in a torch module, but this is a {type(model).__name__}; "
             "pass a model from transformers' from_pretrained"
+        )
+    shared = REFUSED_MODELS.get(_model_type(model))
+    if shared is not None:
+        raise HeadcountError(
+            f"heads of {type(model).__name__} cannot be removed: {shared}; prune another model"
         )
     method = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
     name = getattr(method, "quant_method", None)
