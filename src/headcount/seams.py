@@ -104,3 +104,15 @@ def require(*seams: Seam) -> None:
     """Refuse a version of transformers that lacks one of these."""
     for seam in seams:
         seam.find()
+
+
+def forget_number_of_cpu(args: Any) -> None:
+    """Let a process that trains on the CPU call its device `cpu`, and not `cpu:0`.
+
+    Several processes get a number, with which early versions of transformers 5 cannot read the
+    optimizer's state again: torch knows no such place. Where the device is not kept in the
+    arguments under this name, nothing happens.
+    """
+    device = vars(args).get("_setup_devices")
+    if getattr(device, "type", None) == "cpu" and device.index is not None:
+        vars(args)["_setup_devices"] = type(device)("cpu")

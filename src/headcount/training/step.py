@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import Trainer
+from transformers import PreTrainedModel, Trainer
+from transformers.utils import SAFE_WEIGHTS_NAME
 
+from headcount import seams
 from headcount.batch import evaluating
 from headcount.pruners.base import Pruner
 from headcount.pruners.gated import Gated
@@ -127,6 +131,7 @@ class AveragingTrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         assert self.model is not None
+        seams.forget_number_of_cpu(self.args)
         for parameter in self.model.parameters():
             # A block without heads has empty parameters. Several processes would wait forever for
             # their gradients.
@@ -144,6 +149,12 @@ class AveragingTrainer(Trainer):
             self._learn_about_loss(model, inputs, num_items_in_batch)
         loss: Tensor = super().training_step(model, inputs, num_items_in_batch, **kwargs)
         return loss
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
+        if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):
+            model = self.accelerator.unwrap_model(self.model)
+            restore_renamed(model, Path(resume_from_checkpoint))
 
     def _learn_about_loss(
         self, model: nn.Module, inputs: dict[str, Any], items: Tensor | int
@@ -168,3 +179,20 @@ def ignores_item_count(loss: Callable[[Tensor], Tensor], items: Tensor | int) ->
     items = torch.as_tensor(items)
     with torch.no_grad():
         return bool(torch.equal(loss(items), loss(2 * items)))
+
+
+def restore_renamed(model: nn.Module, folder: Path) -> None:
+    """Restore the weights of a checkpoint that has them under other names.
+
+    `save_pretrained` writes some old names (a layer norm's gamma), and the Trainer of early
+    versions of transformers 5 passes over what it does not find by name.
+    """
+    file = folder / SAFE_WEIGHTS_NAME
+    if not (file.is_file() and isinstance(model, PreTrainedModel)):
+        return
+    with safe_open(file, framework="pt") as saved:
+        known = set(saved.keys())
+    found = {id(p) for name, p in model.named_parameters(remove_duplicate=False) if name in known}
+    if any(id(p) not in found for p in model.parameters() if p.numel()):
+        loaded = type(model).from_pretrained(folder, dtype=model.dtype)
+        model.load_state_dict(loaded.state_dict())
