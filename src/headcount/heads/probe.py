@@ -102,11 +102,14 @@ def _calls(model: nn.Module, paths: Sequence[str]) -> dict[str, Call]:
 def _undisturbed(model: nn.Module) -> Iterator[None]:
     """Run a model in evaluation mode without a trace: its modes and all generators come back."""
     training = [module for module in model.modules() if module.training]
+    threads = torch.get_num_threads()
     model.eval()
+    torch.set_num_threads(1)  # so little work takes longer when it is shared
     try:
         with torch.no_grad(), torch.random.fork_rng(range(torch.cuda.device_count())):
             yield
     finally:
+        torch.set_num_threads(threads)
         for module in training:
             module.training = True
 
@@ -206,9 +209,8 @@ def _other_values(home: nn.Module, anatomy: Anatomy, heads: Sequence[int]) -> It
             continue
         for tensor, rows, dim in _rows(home, anatomy, part, kept):
             before.append((tensor, tensor.detach().clone()))
-            chosen = tensor.index_select(dim, rows)
-            noise = torch.sin(torch.arange(chosen.numel(), dtype=torch.float32)).view(chosen.shape)
-            tensor.index_copy_(dim, rows, 0.3 * noise - chosen)
+            # Another sign, and not zero either where the rows were.
+            tensor.index_copy_(dim, rows, 0.05 - tensor.index_select(dim, rows))
     try:
         yield
     finally:
