@@ -84,3 +84,23 @@ def test_stacks_that_share_a_cache_are_refused() -> None:
     model.config.model_type = "pi0"  # type: ignore[union-attr]
     with pytest.raises(hc.HeadcountError, match="its two stacks share one cache"):
         hc.find_heads(model)
+
+
+def test_a_width_that_the_code_insists_on_is_given_to_it() -> None:
+    torch.manual_seed(0)
+    config = transformers.EfficientLoFTRConfig(
+        stage_num_blocks=[1] * 3, stage_stride=[2, 1, 2], out_features=[32, 32, 64],
+        q_aggregation_kernel_size=1, kv_aggregation_kernel_size=1, q_aggregation_stride=1,
+        kv_aggregation_stride=1, num_attention_layers=2, num_attention_heads=8, hidden_size=64,
+    )  # fmt: skip
+    model, images = transformers.EfficientLoFTRModel(config).eval(), torch.rand(1, 2, 3, 60, 80)
+    heads = hc.find_heads(model)
+    for keep, seed in ((16, 1), (1, 3)):
+        mask, small = hc.HeadMask.random(heads, keep, seed=seed), copy.deepcopy(model)
+        with torch.no_grad(), hc.masked(model, mask):
+            expected = model(images).feature_maps
+        hc.remove_heads(small, mask)
+        with torch.no_grad():
+            found = small(images).feature_maps
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
