@@ -1,20 +1,23 @@
 # `make` or `make help` lists the targets. Needs Python 3.11 or newer with pip, and make.
 
 PYTHON ?= python3
+PYTHON312 ?= python3.12
 JOBS ?= 2
 
 # The stamps stand for finished installations; a change of their prerequisites renews them.
 INSTALLED := .venv/.installed
-INSTALLED_OLDEST := .venv-oldest/.installed
+# What is supported besides the newest of everything, each in an environment of its own.
+MATRIX := oldest between old-torch python3.12
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-oldest test-slow lint format docs coverage bench clean
+.PHONY: help install demo test test-matrix $(MATRIX:%=test-%) test-slow lint format docs coverage bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PYTHON=$(PYTHON) makes the environments, JOBS=$(JOBS) processes run the tests."
+	@echo "  PYTHON=$(PYTHON) makes the environments (PYTHON312=$(PYTHON312) one of the matrix),"
+	@echo "  JOBS=$(JOBS) processes run the tests."
 
 install: $(INSTALLED)  ## install headcount and its development tools into .venv
 
@@ -28,13 +31,16 @@ demo: .venv/.encoder  ## fine-tune a real encoder, prune it to 12 and 6 heads, s
 	touch $@
 
 # One thread per process: parallel tests would otherwise compete for the cores.
-test test-oldest test-slow: export OMP_NUM_THREADS := 1
+test test-slow $(MATRIX:%=test-%): export OMP_NUM_THREADS := 1
 
 test: lint  ## check style and types, then run the fast tests
 	.venv/bin/python -m pytest -n $(JOBS)
 
-test-oldest: $(INSTALLED_OLDEST)  ## run the fast tests on the oldest supported transformers
-	.venv-oldest/bin/python -m pytest -n $(JOBS)
+test-matrix: test $(MATRIX:%=test-%)  ## run the fast tests on everything that is said to be supported
+
+# The oldest transformers, one in between, the oldest torch, the next Python.
+$(MATRIX:%=test-%): test-%: .venv-%/.installed
+	.venv-$*/bin/python -m pytest -n $(JOBS)
 
 test-slow: $(INSTALLED)  ## run the slow tests
 	.venv/bin/python -m pytest -n $(JOBS) -m slow
@@ -65,20 +71,23 @@ bench: .venv/.bench  ## measure speed and memory on a quiet machine, into benchm
 
 # Another pruner, to compare with.
 .venv/.bench: $(INSTALLED)
-	.venv/bin/python -m pip install --constraint constraints.txt --editable '.[bench]'
+	.venv/bin/python -m pip install --constraint constraints/newest.txt --editable '.[bench]'
 	touch $@
 
 clean:  ## remove the environments, caches and builds
-	rm -rf .venv .venv-oldest .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv $(MATRIX:%=.venv-%) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): constraints.txt
-$(INSTALLED_OLDEST): constraints-oldest.txt
+$(INSTALLED) .venv-python3.12/.installed: constraints/newest.txt
+.venv-oldest/.installed: constraints/oldest.txt
+.venv-between/.installed: constraints/between.txt
+.venv-old-torch/.installed: constraints/old-torch.txt
+.venv-python3.12/.installed: PYTHON := $(PYTHON312)
 
 # torch goes first, at its pinned version: see the constraints.
-$(INSTALLED) $(INSTALLED_OLDEST): pyproject.toml
+$(INSTALLED) $(MATRIX:%=.venv-%/.installed): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headcount needs Python 3.11 or newer, found " + sys.version.split()[0] + ": try make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip install "$$(grep '^torch==' $(filter constraints%,$^))"
-	$(@D)/bin/python -m pip install --constraint $(filter constraints%,$^) --editable '.[dev]'
+	$(@D)/bin/python -m pip install "$$(grep '^torch==' $(filter constraints/%,$^))"
+	$(@D)/bin/python -m pip install --constraint $(filter constraints/%,$^) --editable '.[dev]'
 	touch $@

@@ -1,10 +1,11 @@
 """Which model classes of the installed `transformers` can lose heads, and is the result exact?
 
 Builds every registered model class with a tiny configuration and random weights, masks heads,
-removes the same heads from a copy, and compares the outputs. Prints how many classes agree, which
-are refused and why, and which cannot be built; writes the list to COVERAGE.md beside this file.
+removes the same heads from a copy, and compares the outputs; then does so again with every other
+value that its configuration offers. Prints how many classes agree, which are refused and why, and
+which cannot be built; writes the list to COVERAGE.md beside this file.
 
-Usage: families.py [--jobs N] [PATTERN ...]
+Usage: families.py [--jobs N] [--json FILE] [PATTERN ...]
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ import transformers
 from rich.progress import track
 from zoo.inputs import tiny_inputs
 from zoo.models import ModelClass, build, model_classes, run
+from zoo.variants import MIXTURES, Changes, said, variants
 
 import headcount as hc
 
@@ -61,6 +64,12 @@ def masks(heads: hc.HeadMap) -> Iterator[tuple[str, hc.HeadMask]]:
     first = hc.HeadMask.from_indices(heads, heads.blocks[0].indices)
     yield "first block emptied", hc.HeadMask.all(heads) - first
     yield "every block emptied", hc.HeadMask.none(heads)
+
+
+def few_masks(heads: hc.HeadMap) -> Iterator[tuple[str, hc.HeadMask]]:
+    """Half of the heads, and the first block emptied: enough to tell another layout."""
+    wanted = ("half", "first block emptied")
+    return ((name, mask) for name, mask in masks(heads) if name in wanted)
 
 
 def outputs(model: torch.nn.Module, inputs: Mapping[str, Any]) -> Outputs:
@@ -103,31 +112,49 @@ def in_double(model: Any, inputs: Mapping[str, Any], mask: hc.HeadMask) -> float
     return compare(model, doubled, mask)[0]
 
 
-def check(entry: ModelClass) -> Result:
-    """What happens to one class."""
-    result: Result = {"class": entry.class_name, "type": entry.model_type}
+@dataclass(frozen=True)
+class Case:
+    """A class, as it is or with some values of its configuration changed."""
+
+    entry: ModelClass
+    changes: Changes = field(default_factory=dict)
+
+    @property
+    def about(self) -> Result:
+        """What a result says of the case."""
+        return {"class": self.entry.class_name, "variant": said(self.changes)}
+
+
+def check(case: Case) -> Result:
+    """What happens to one case."""
     try:
-        model = build(entry)
+        model = build(case.entry, changes=case.changes)
         inputs = tiny_inputs(model)
         whole = outputs(copy.deepcopy(model), inputs)
         if not whole or not all(bool(t.isfinite().all()) for t in whole.values()):
             raise ValueError("its outputs are not finite")
     except Exception as error:
-        return result | {"status": UNBUILT, "why": _first_line(error)}
+        return case.about | {"status": UNBUILT, "why": _first_line(error)}
     try:
         heads = hc.find_heads(model)
     except hc.HeadcountError as error:
         status = NO_ATTENTION if "no attention heads were found" in str(error) else REFUSED
-        return result | {"status": status, "why": str(error)}
-    result |= {"heads": len(heads), "left_alone": len(heads.left_alone)}
-    return result | _check_masks(model, inputs, heads, whole)
+        return case.about | {"status": status, "why": str(error)}
+    except Exception as error:
+        return case.about | {"status": BROKEN, "why": f"finding heads: {_first_line(error)}"}
+    result = case.about | {"heads": len(heads), "left_alone": len(heads.left_alone)}
+    chosen = few_masks(heads) if case.changes else masks(heads)
+    return result | _check_masks(model, inputs, whole, chosen)
 
 
 def _check_masks(
-    model: Any, inputs: Mapping[str, Any], heads: hc.HeadMap, whole: Outputs
+    model: Any,
+    inputs: Mapping[str, Any],
+    whole: Outputs,
+    chosen: Iterable[tuple[str, hc.HeadMask]],
 ) -> Result:
     seen = False
-    for name, mask in masks(heads):
+    for name, mask in chosen:
         try:
             found, masked = compare(model, inputs, mask)
             if not found <= TOLERANCE:
@@ -150,45 +177,45 @@ def _work(connection: Connection) -> None:
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    while (entry := connection.recv()) is not None:
-        connection.send(check(entry))
+    while (case := connection.recv()) is not None:
+        connection.send(check(case))
 
 
 class Worker:
-    """A process that checks one class after another, and is replaced if one hangs or kills it."""
+    """A process that checks one case after another, and is replaced if one hangs or kills it."""
 
     def __init__(self) -> None:
         self.connection, theirs = mp.Pipe()
         self.process = mp.get_context("fork").Process(target=_work, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()
-        self.entry: ModelClass | None = None
+        self.case: Case | None = None
 
-    def begin(self, entry: ModelClass) -> None:
-        self.entry, self.started = entry, time.monotonic()
-        self.connection.send(entry)
+    def begin(self, case: Case) -> None:
+        self.case, self.started = case, time.monotonic()
+        self.connection.send(case)
 
     def finished(self) -> Result | None:
-        """The result of the current class, if there is one by now."""
-        assert self.entry is not None
-        failed = {"class": self.entry.class_name, "type": self.entry.model_type}
+        """The result of the current case, if there is one by now."""
+        assert self.case is not None
+        failed = self.case.about | {"status": UNBUILT}
         try:
             if self.connection.poll():
                 return dict(self.connection.recv())
         except EOFError:
-            return failed | {"status": UNBUILT, "why": "the process died"}
+            return failed | {"why": "the process died"}
         if time.monotonic() - self.started > TIMEOUT:
-            return failed | {"status": UNBUILT, "why": f"took longer than {TIMEOUT:.0f} s"}
+            return failed | {"why": f"took longer than {TIMEOUT:.0f} s"}
         return None
 
 
-def check_all(entries: list[ModelClass], jobs: int) -> Iterator[Result]:
-    """The results of all classes, as they come."""
-    todo = iter(entries)
+def check_all(cases: list[Case], jobs: int) -> Iterator[Result]:
+    """The results of all cases, as they come."""
+    todo = iter(cases)
     workers = [Worker() for _ in range(jobs)]
-    for worker, entry in zip(list(workers), todo, strict=False):
-        worker.begin(entry)
-    busy = [worker for worker in workers if worker.entry is not None]
+    for worker, case in zip(list(workers), todo, strict=False):
+        worker.begin(case)
+    busy = [worker for worker in workers if worker.case is not None]
     while busy:
         wait([worker.connection for worker in busy], timeout=1.0)
         for worker in list(busy):
@@ -200,15 +227,35 @@ def check_all(entries: list[ModelClass], jobs: int) -> Iterator[Result]:
             if result["status"] == UNBUILT:  # it may be stuck or dead
                 worker.process.kill()
                 worker = Worker()
-            if (entry := next(todo, None)) is not None:
-                worker.begin(entry)
+            if (next_case := next(todo, None)) is not None:
+                worker.begin(next_case)
                 busy.append(worker)
+
+
+class Notes:
+    """The results so far, each written down as it comes, so that a stopped check goes on."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self.results: list[Result] = [json.loads(line) for line in lines]
+
+    def complete(self, cases: list[Case], jobs: int, what: str) -> None:
+        """Checks the cases that have no result yet."""
+        known = {(result["class"], result["variant"]) for result in self.results}
+        todo = [case for case in cases if tuple(case.about.values()) not in known]
+        for result in track(check_all(todo, jobs), description=what, total=len(todo)):
+            self.results.append(result)
+            if self.path:
+                with self.path.open("a") as file:
+                    file.write(json.dumps(result) + "\n")
 
 
 def report(results: list[Result]) -> str:
     """The findings as a Markdown page."""
-    counts = Counter(result["status"] for result in results)
-    partly = sum(r["status"] == AGREES and r["left_alone"] > 0 for r in results)
+    plain = [result for result in results if not result["variant"]]
+    varied = [result for result in results if result["variant"]]
+    partly = sum(r["status"] == AGREES and r["left_alone"] > 0 for r in plain)
     lines = [
         "# Which model classes can lose heads",
         "",
@@ -217,23 +264,56 @@ def report(results: list[Result]) -> str:
         f"below {TOLERANCE:g} relative to the outputs' scale where that is above one (checked "
         "again in float64 where rounding may explain a difference).",
         "",
-        "| classes | outcome |",
-        "|---:|---|",
-        *(f"| {counts[status]} | **{status}**: {MEANING[status]} |" for status in MEANING),
-        f"| {len(results)} | in all |",
+        *_counted(plain, "classes"),
         "",
         f"In {partly} of the classes that agree, some attention modules are not understood; they "
         "are listed by `headcount heads` and left alone.",
+        "",
+        "## Their variants",
+        "",
+        "The same classes with other values in their configurations: every switch turned by "
+        "itself, other numbers of heads and of key-value heads, another head size, all layers of "
+        "one kind, other kinds of positions, projections without a low rank, `eager` attention in "
+        f"place of the default, and up to {MIXTURES} mixtures of these drawn at random; "
+        f"{len({r['class'] for r in varied})} classes have some. Two masks each: half of the "
+        "heads, and the first block emptied.",
+        "",
+        *_counted(varied, "variants"),
     ]
     for status in MEANING:
-        if status != AGREES and counts[status]:
-            lines += ["", f"## {status}", "", *_listed(r for r in results if r["status"] == status)]
+        found = [r for r in plain if r["status"] == status]
+        if status != AGREES and found:
+            lines += ["", f"## {status}", "", *_listed(found)]
+    lines += _varied_sections(plain, varied)
     lines += ["", f"## {AGREES}", ""]
-    lines.append(", ".join(r["class"] for r in results if r["status"] == AGREES))
+    lines.append(", ".join(r["class"] for r in plain if r["status"] == AGREES))
     return "\n".join(lines) + "\n"
 
 
-def _listed(results: Iterator[Result]) -> list[str]:
+def _counted(results: list[Result], what: str) -> list[str]:
+    """A table of outcomes."""
+    counts = Counter(result["status"] for result in results)
+    return [
+        f"| {what} | outcome |",
+        "|---:|---|",
+        *(f"| {counts[status]} | **{status}**: {MEANING[status]} |" for status in MEANING),
+        f"| {len(results)} | in all |",
+    ]
+
+
+def _varied_sections(plain: list[Result], varied: list[Result]) -> list[str]:
+    """The variants that are wrong or broken, and those refused although their class agrees."""
+    agree = {result["class"] for result in plain if result["status"] == AGREES}
+    lines = []
+    for status in (WRONG, BROKEN, REFUSED):
+        found = [r for r in varied if r["status"] == status and r["class"] in agree]
+        if found:
+            named = [r | {"class": f"{r['class']} ({r['variant']})"} for r in found]
+            lines += ["", f"## {status}, in a variant of a class that agrees", "", *_listed(named)]
+    return lines
+
+
+def _listed(results: Iterable[Result]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for result in results:
         told = re.search(r"not understood: in \S+, (.*); add a row", result["why"])
@@ -242,29 +322,39 @@ def _listed(results: Iterator[Result]) -> list[str]:
     return [f"- {', '.join(names)}: {why}" for why, names in sorted(by_reason.items())]
 
 
+def variants_of(cases: list[Case], results: list[Result]) -> list[Case]:
+    """The variants of all classes that could be built."""
+    built = {r["class"] for r in results if not r["variant"] and r["status"] != UNBUILT}
+    return [
+        Case(case.entry, changes)
+        for case in cases
+        if case.entry.class_name in built
+        for changes in variants(case.entry)
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("patterns", nargs="*", help="only classes that match one of these")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="also write every result as a line of JSON")
+    parser.add_argument(
+        "--json", type=Path, help="write results there as they come, and go on from what is there"
+    )
     options = parser.parse_args()
-    wanted = [
-        entry
+    cases = [
+        Case(entry)
         for entry in model_classes()
         if not options.patterns or any(re.search(p, entry.class_name) for p in options.patterns)
     ]
-    progress = track(
-        check_all(wanted, options.jobs), description="checking classes", total=len(wanted)
-    )
-    results = sorted(progress, key=lambda result: str(result["class"]))
-    if options.json:
-        options.json.write_text("\n".join(map(json.dumps, results)) + "\n")
-    page = report(results)
+    notes = Notes(options.json)
+    notes.complete(cases, options.jobs, "checking classes")
+    notes.complete(variants_of(cases, notes.results), options.jobs, "checking their variants")
+    page = report(sorted(notes.results, key=lambda result: (result["class"], result["variant"])))
     if options.patterns:
         print(page)
     else:
         REPORT.write_text(page)
-        print(page.split("\n## ")[0])
+        print(page.split("\n## WRONG")[0].split("\n## refused")[0])
         print(f"the whole list is in {REPORT}")
 
 

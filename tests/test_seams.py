@@ -61,6 +61,11 @@ except headcount.HeadcountError as error:
             "modeling_utils.LoadStateDictConfig.__init__ = lambda self: None",
             "takes no hf_quantizer",
         ),
+        (
+            "theirs = modeling_utils.get_hf_quantizer\n"
+            "modeling_utils.get_hf_quantizer = lambda *args, **kwargs: theirs(*args, **kwargs)",
+            "get_hf_quantizer takes no config",
+        ),
     ],
 )
 def test_importing_headcount_never_fails_but_loading_a_pruned_model_says_why(

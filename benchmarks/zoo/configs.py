@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 from transformers import PreTrainedConfig, ResNetConfig
@@ -218,7 +218,16 @@ def _given(config: PreTrainedConfig, names: list[str]) -> dict[str, Any]:
     return {k: v for k, v in plain.items() if v != _read(default, k)}
 
 
-def _declared(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+def tiny_parts(config: PreTrainedConfig, path: str = "") -> Iterator[tuple[str, PreTrainedConfig]]:
+    """A configuration and all those inside it, each with its dotted path and a dot behind it."""
+    yield path, config
+    for name in declared(type(config)):
+        part = vars(config).get(name)
+        if isinstance(part, PreTrainedConfig):
+            yield from tiny_parts(part, f"{path}{name}.")
+
+
+def declared(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """What the constructor of a configuration accepts, with the defaults."""
     parameters = inspect.signature(config_class.__init__).parameters.values()
     named = [p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -236,7 +245,10 @@ def _optional(config_class: type[PreTrainedConfig], name: str) -> PreTrainedConf
 
 
 def _shrunk_values(
-    config: PreTrainedConfig, given: dict[str, Any], token_ids: _TokenIds
+    config: PreTrainedConfig,
+    given: dict[str, Any],
+    token_ids: _TokenIds,
+    changes: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The attributes whose names say what to do with them.
 
@@ -244,12 +256,12 @@ def _shrunk_values(
     the class derives them from the others, and should derive them from the tiny ones.
     """
     shrunk: dict[str, Any] = {}
-    for name, default in _declared(type(config)).items():
+    for name, default in declared(type(config)).items():
         value = _read(config, name)
         if value is None:
             value = _optional(type(config), name)
         if isinstance(value, PreTrainedConfig):
-            shrunk[name] = shrink(value, token_ids)
+            shrunk[name] = shrink(value, token_ids, changes=_inside(changes, name))
         elif value is not MISSING and (
             default is not None or name in given or isinstance(value, list)
         ):
@@ -260,18 +272,23 @@ def _shrunk_values(
 
 
 def shrink(
-    config: PreTrainedConfig, token_ids: _TokenIds | None = None, class_name: str | None = None
+    config: PreTrainedConfig,
+    token_ids: _TokenIds | None = None,
+    class_name: str | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> PreTrainedConfig:
     """Rebuilds `config`, and all configurations inside it, with tiny numbers.
 
-    `class_name` is the model class the configuration is meant for, where that matters.
+    `class_name` is the model class the configuration is meant for, where that matters; `changes`
+    are values that it must have besides, by their dotted paths.
     """
+    changes = changes or {}
     if config.model_type == "timm_backbone":
         config = _without_timm(config)
     token_ids = token_ids or _TokenIds()
-    names = list(_declared(type(config)))
+    names = list(declared(type(config)))
     given = _given(config, names)
-    shrunk = _shrunk_values(config, given, token_ids)
+    shrunk = _shrunk_values(config, given, token_ids, changes)
     shrunk |= _shrunk_layers(config, names, token_ids)
     shrunk |= _shrunk_stages(config)
     shrunk |= _shrunk_images(config, names)
@@ -283,10 +300,17 @@ def shrink(
     shrunk |= _shrunk_indices(config, names, layers=next(iter(counts), 2))
     shrunk |= {name: FIXED[name] for name in names if name in FIXED}
     shrunk |= OVERRIDES.get(config.model_type, {}) | OVERRIDES.get(type(config).__name__, {})
-    tiny = type(config)(**(shrunk | CLASS_OVERRIDES.get(class_name or "", {})))
+    shrunk |= CLASS_OVERRIDES.get(class_name or "", {})
+    tiny = type(config)(**(shrunk | {k: v for k, v in changes.items() if "." not in k}))
     if hasattr(tiny, "vocab_size") and not hasattr(tiny, "pad_token_id"):
         tiny.pad_token_id = 0
     return tiny
+
+
+def _inside(changes: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The changes of one configuration inside, by the paths that they have there."""
+    front = f"{name}."
+    return {k.removeprefix(front): v for k, v in changes.items() if k.startswith(front)}
 
 
 def _without_timm(config: PreTrainedConfig) -> PreTrainedConfig:

@@ -16,6 +16,7 @@ from transformers.models.auto import modeling_auto
 from zoo.configs import shrink
 
 MAX_PARAMETERS = 5_000_000
+IMPLEMENTATION = "attn_implementation"
 CACHES = ("past_key_values", "cache_params", "state", "mems", "past_buckets_states", "cache")
 
 
@@ -62,9 +63,9 @@ def model_classes() -> list[ModelClass]:
     return list(unique.values())
 
 
-def tiny_config(entry: ModelClass) -> PreTrainedConfig:
-    """The smallest sensible configuration for this class."""
-    return shrink(entry.config_class(), class_name=entry.class_name)
+def tiny_config(entry: ModelClass, changes: Mapping[str, Any] | None = None) -> PreTrainedConfig:
+    """The smallest sensible configuration for this class, with some values changed."""
+    return shrink(entry.config_class(), class_name=entry.class_name, changes=changes)
 
 
 def _is_scale(module: nn.Module, name: str) -> bool:
@@ -92,9 +93,13 @@ def _redraw(model: PreTrainedModel, seed: int) -> None:
             parameter.data.copy_(value)
 
 
-def build(entry: ModelClass, seed: int = 0) -> PreTrainedModel:
+def build(
+    entry: ModelClass, seed: int = 0, changes: Mapping[str, Any] | None = None
+) -> PreTrainedModel:
     """A tiny model in evaluation mode and single precision, the same for the same seed."""
-    config = tiny_config(entry)
+    changes = dict(changes or {})
+    implementation = changes.pop(IMPLEMENTATION, None)
+    config = tiny_config(entry, changes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model: PreTrainedModel = entry.model_class(config)
@@ -103,6 +108,8 @@ def build(entry: ModelClass, seed: int = 0) -> PreTrainedModel:
     if size > MAX_PARAMETERS:
         raise ValueError(f"{entry.class_name} is not tiny: {size} parameters")
     _redraw(model, seed)
+    if implementation is not None:
+        model.set_attn_implementation(implementation)
     return model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import pytest
@@ -78,12 +79,106 @@ def test_masks_that_are_repeated_for_every_head_are_cut_with_the_heads() -> None
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+def of(name: str) -> Any:
+    """A class of transformers, where the installed version has it."""
+    if not hasattr(transformers, name):
+        pytest.skip(f"this version of transformers has no {name}")
+    return getattr(transformers, name)
+
+
 def test_stacks_that_share_a_cache_are_refused() -> None:
-    model = torch.nn.Linear(2, 2)
-    model.config = transformers.PretrainedConfig()  # type: ignore[assignment]
-    model.config.model_type = "pi0"  # type: ignore[union-attr]
+    text = {
+        "model_type": "gemma", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 32,
+        "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 99,
+    }  # fmt: skip
+    vision = {
+        "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 32,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 28, "patch_size": 14,
+    }  # fmt: skip
+    vlm = {
+        "model_type": "paligemma", "text_config": text, "vision_config": vision,
+        "projection_dim": 32, "image_token_id": 98,
+    }  # fmt: skip
+    model = of("PI0ForConditionalGeneration")(of("PI0Config")(vlm_config=vlm, dit_config=text))
     with pytest.raises(hc.HeadcountError, match="its two stacks share one cache"):
         hc.find_heads(model)
+
+
+def assert_cut_as_masked(model: Any, inputs: dict[str, torch.Tensor], outputs: list[str]) -> None:
+    """Half of the heads, one head, and every block emptied in turn.
+
+    The weights are drawn anew, because small ones, as models start with, would hide single heads;
+    in double precision, because a few outputs are large.
+    """
+    model.double()
+    inputs = {name: tensor.double() for name, tensor in inputs.items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=min(0.2, 1.4 / parameter[0].numel() ** 0.5))
+    heads = hc.find_heads(model)
+    masks = [hc.HeadMask.random(heads, keep, seed=1) for keep in (len(heads) // 2, 1)]
+    masks += [
+        hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, block.indices)
+        for block in heads.blocks
+    ]
+    unseen = set(outputs)
+    with torch.no_grad():
+        whole = model(**inputs)
+        for mask in masks:
+            small = copy.deepcopy(model)
+            with hc.masked(model, mask):
+                expected = model(**inputs)
+            hc.remove_heads(small, mask)
+            found = small(**inputs)
+            for name in outputs:
+                torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-9)
+            unseen -= {n for n in outputs if not torch.equal(expected[n], whole[n])}
+    assert not unseen, f"no mask changed {unseen}"
+
+
+def test_rotations_that_the_code_makes_for_every_head_are_cut_with_the_heads() -> None:
+    torch.manual_seed(0)
+    semantic = {
+        "model_type": "wav2vec2-bert", "hidden_size": 32, "num_hidden_layers": 17,
+        "num_attention_heads": 4, "intermediate_size": 32, "feature_projection_input_dim": 160,
+        "output_hidden_size": 32,
+    }  # fmt: skip
+    config = of("Xcodec2Config")(
+        encoder_hidden_size=8, downsampling_ratios=(2, 2, 4), hidden_size=32, head_dim=8,
+        num_attention_heads=4, num_key_value_heads=4, num_hidden_layers=2, quantization_dim=64,
+        quantization_levels=(4, 4, 4, 4), semantic_model_config=semantic,
+    )  # fmt: skip
+    model = of("Xcodec2Model")(config).eval()
+    names = list(inspect.signature(model.forward).parameters)[:2]  # they were renamed once
+    shapes = ((1, 1, 16 * 20), (1, 20, 160))
+    inputs = {n: torch.randn(shape) for n, shape in zip(names, shapes, strict=True)}
+    assert_cut_as_masked(model, inputs, ["audio_values"])
+
+
+def test_biases_of_distance_beside_a_detector_are_cut_with_the_heads() -> None:
+    torch.manual_seed(0)
+    stages = ("hidden_sizes", "stage_in_channels", "stage_mid_channels", "stage_out_channels")
+    backbone = {
+        "model_type": "hgnet_v2", "stem_channels": [3, 32, 32],
+        "out_features": ["stage2", "stage3", "stage4"], **{name: [32] * 4 for name in stages},
+    }  # fmt: skip
+    order = {
+        "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32,
+        "num_hidden_layers": 2, "coordinate_size": 8, "shape_size": 8, "relative_head_size": 16,
+        "rel_2d_pos_bins": 16,
+    }  # fmt: skip
+    config = of("PPDocLayoutV2Config")(
+        backbone_config=backbone, reading_order_config=order, encoder_hidden_dim=32,
+        encoder_in_channels=[32] * 3, decoder_in_channels=[32] * 3, d_model=32, num_queries=12,
+        encoder_ffn_dim=16, decoder_ffn_dim=16, encoder_attention_heads=4, decoder_layers=1,
+        decoder_attention_heads=4, num_denoising=0, image_size=64, anchor_image_size=None,
+        eval_size=None, id2label={i: str(i) for i in range(25)}, class_thresholds=[0.0] * 25,
+        class_order=[i % 16 for i in range(25)],
+    )  # fmt: skip
+    model = of("PPDocLayoutV2ForObjectDetection")(config).eval()
+    inputs = {"pixel_values": torch.randn(1, 3, 64, 64)}
+    assert_cut_as_masked(model, inputs, ["last_hidden_state", "order_logits"])
 
 
 def test_a_width_that_the_code_insists_on_is_given_to_it() -> None:

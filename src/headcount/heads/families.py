@@ -129,6 +129,12 @@ DISTANCE_BIASES = Family(
 REFUSED_MODELS = {
     "pi0": "its two stacks share one cache, so both would have to lose the same heads",
 }
+# The same of layers, by class and by what makes the difference.
+REFUSED_LAYERS = {
+    ("BigBirdLayer", "crossattention"): (
+        "its cross-attention takes keys from the cache of its self-attention"
+    ),
+}
 
 FAMILIES: dict[str, Family] = {
     "AlbertAttention": Family(
@@ -146,6 +152,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "CodeGenAttention": Family(padded=True, slices=4),
     "CpmAntAttention": PADDED,
+    "Data2VecVisionSelfAttention": Family(
+        arguments=(HeadArgument("relative_position_bias", dim=1),)
+    ),
     "EomtAttention": MASK_PER_HEAD,
     "EomtDinov3Attention": MASK_PER_HEAD,
     "FalconAttention": PADDED,

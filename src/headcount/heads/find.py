@@ -14,7 +14,7 @@ from transformers.models.auto.modeling_auto import (
 from headcount.errors import HeadcountError
 from headcount.heads.anatomy import Anatomy, pruned_record
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind, LeftAlone
-from headcount.heads.families import CROSS_NAMES, REFUSED_MODELS
+from headcount.heads.families import CROSS_NAMES, REFUSED_LAYERS, REFUSED_MODELS
 from headcount.heads.probe import refuted
 from headcount.heads.recognise import recognise, why_not_recognised
 
@@ -69,7 +69,7 @@ def _refuse_unsuitable(model: nn.Module) -> None:
             f"heads live in a torch module, but this is a {type(model).__name__}; "
             "pass a model from transformers' from_pretrained"
         )
-    shared = REFUSED_MODELS.get(_model_type(model))
+    shared = REFUSED_MODELS.get(_model_type(model)) or _refused_layer(model)
     if shared is not None:
         raise HeadcountError(
             f"heads of {type(model).__name__} cannot be removed: {shared}; prune another model"
@@ -81,6 +81,15 @@ def _refuse_unsuitable(model: nn.Module) -> None:
             f"this model is quantised ({getattr(name, 'value', name)}) and its rows cannot be cut; "
             "remove heads from the unquantised model, then quantise the result"
         )
+
+
+def _refused_layer(model: nn.Module) -> str | None:
+    """Why layers of the model cannot lose heads although their blocks are understood."""
+    for module in model.modules():
+        for (name, part), reason in REFUSED_LAYERS.items():
+            if type(module).__name__ == name and hasattr(module, part):
+                return reason
+    return None
 
 
 def _refuse_adapters(model: nn.Module, left_alone: Sequence[LeftAlone]) -> None:

@@ -27,7 +27,8 @@ from headcount.heads.probe_inputs import small_inputs
 
 SWITCH = "HEADCOUNT_PROBE"  # 0 in the environment switches the probe off
 TOLERANCE = 1e-5  # rounding of values that must not change, relative to the largest above 1
-Kind = tuple[type, type, Anatomy]  # classes of a block, and what it was taken for
+Kind = tuple[type, type, Anatomy, frozenset[tuple[str, Any]]]
+"""Classes of a block, what it was taken for, and the switches that may change its layout."""
 _PROVED: dict[Kind, str | None] = {}  # why a kind was refuted; None if it was not
 
 
@@ -51,7 +52,20 @@ def refuted(model: nn.Module, blocks: Sequence[tuple[str, Anatomy]]) -> dict[str
 
 def _kind(model: nn.Module, path: str, anatomy: Anatomy) -> Kind:
     home = model.get_submodule(path)
-    return type(home), type(home.get_submodule(anatomy.core)), anatomy
+    core = home.get_submodule(anatomy.core)
+    config = getattr(home, "config", None) or getattr(model, "config", None)
+    switches = frozenset().union(*map(_switches, (home, core, config)))
+    return type(home), type(core), anatomy, switches
+
+
+def _switches(of: Any) -> frozenset[tuple[str, Any]]:
+    """What is on or off, or named, in a module or a configuration."""
+    known = vars(of) if hasattr(of, "__dict__") else {}
+    return frozenset(
+        (name, value)
+        for name, value in known.items()
+        if isinstance(value, bool | str) and not name.startswith("_") and name != "training"
+    )
 
 
 def _can_run(model: nn.Module) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 TOKENS = 6  # enough to attend to, few enough to be quick
 FRAMES = 24  # of a spectrogram: some places after convolutions
@@ -16,23 +17,20 @@ PIXELS = 64  # of an image whose size the configuration does not say
 
 Inputs = dict[str, Any]
 Asked = Callable[[str], Any]  # a value of the configuration, or None
+Maker = Callable[[Asked], Iterator[Tensor]]
 
 
 def small_inputs(model: nn.Module) -> Iterator[Inputs]:
     """Inputs to try, the most likely first: all kinds of data at once, then each alone."""
     taken = inspect.signature(model.forward).parameters
-    if not hasattr(model, "config"):
-        return
 
     def asked(name: str) -> Any:
-        return _value(model.config, name)
+        return _value(getattr(model, "config", None), name)
 
-    options: dict[str, list[Tensor]] = {}
-    for name, make in _MAKERS.items():
-        if name in taken and (values := list(make(asked))):
-            options[name] = values
+    makers = {name: make for name, make in _MAKERS.items() if name in taken}
     if "decoder_input_ids" in taken and asked("is_encoder_decoder"):
-        options["decoder_input_ids"] = list(_tokens(asked))
+        makers["decoder_input_ids"] = _tokens
+    options = {name: values for name, make in makers.items() if (values := _made(make, asked))}
     more = {"use_cache": False} if "use_cache" in taken else {}
     for turn in range(max(map(len, options.values()), default=0)):
         made = {name: _beside(of[min(turn, len(of) - 1)], model) for name, of in options.items()}
@@ -41,11 +39,25 @@ def small_inputs(model: nn.Module) -> Iterator[Inputs]:
             yield from ({name: value} | more for name, value in made.items())
 
 
+def _made(make: Maker, asked: Asked) -> list[Tensor]:
+    """What a maker makes; nothing where the configuration says what it does not understand."""
+    try:
+        return list(make(asked))
+    except Exception:  # a configuration may hold anything
+        return []
+
+
 def _value(config: Any, name: str) -> Any:
-    """A value of the configuration, or of one of the configurations inside it."""
-    inner = [value for key, value in vars(config).items() if key.endswith("_config")]
-    found = (getattr(one, name, None) for one in (config, *inner))
-    return next((value for value in found if value is not None), None)
+    """A value of the configuration, or of one of the configurations inside it, outermost first."""
+    found = getattr(config, name, None)
+    if found is not None or not isinstance(config, PreTrainedConfig):
+        return found
+    inner = (_value(one, name) for one in vars(config).values() if _is_config(one))
+    return next((value for value in inner if value is not None), None)
+
+
+def _is_config(value: Any) -> bool:
+    return isinstance(value, PreTrainedConfig)
 
 
 def _beside(value: Tensor, model: nn.Module) -> Tensor:
@@ -91,7 +103,7 @@ def _samples(asked: Asked) -> Iterator[Tensor]:
     yield _wave(1, 1, SAMPLES)
 
 
-_MAKERS: dict[str, Callable[[Asked], Iterator[Tensor]]] = {
+_MAKERS: dict[str, Maker] = {
     "input_ids": _tokens,
     "pixel_values": _pixels,
     "input_features": _spectrogram,
