@@ -58,6 +58,7 @@ def _all_changes(entry: ModelClass) -> Iterator[Changes]:
     yield {IMPLEMENTATION: "eager"}
     single = list(_single_changes(tiny_config(entry)))
     yield from ({path: value} for path, value in single)
+    yield from _shared_values(tiny_config(entry))
     by_path: dict[str, list[Any]] = {IMPLEMENTATION: ["eager"]}
     for path, value in single:
         by_path.setdefault(path, []).append(value)
@@ -84,6 +85,25 @@ def _single_changes(config: PreTrainedConfig) -> Iterator[tuple[str, Any]]:
                 yield f"{path}{name}", value
 
 
+def _shared_values(config: PreTrainedConfig) -> Iterator[Changes]:
+    """Three times the layers, the last of which use keys and values of earlier ones."""
+    for path, part in tiny_parts(config):
+        known = declared(type(part))
+        if not {"num_kv_shared_layers", "layer_types"} <= {*known}:
+            continue
+        layers = int(part.num_hidden_layers)
+        lists = {name: vars(part).get(name) for name in known}
+        yield {
+            f"{path}num_kv_shared_layers": layers,
+            f"{path}num_hidden_layers": 3 * layers,
+            **{
+                f"{path}{name}": 3 * value
+                for name, value in lists.items()
+                if isinstance(value, list) and len(value) == layers
+            },
+        }
+
+
 def _hints(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """The types of its attributes; not resolved, since some name what only a type checker knows."""
     found: dict[str, Any] = {}
@@ -96,13 +116,13 @@ def _others(name: str, here: Any, hint: Any, config: PreTrainedConfig) -> Iterat
     """The values besides the one here that an attribute may have."""
     if isinstance(here, bool) or (here is None and bool in _options(hint)):
         yield not here
-    elif re.fullmatch(KEY_VALUE_HEADS, name) and isinstance(here, int):
+    elif name != "num_kv_shared_layers" and re.fullmatch(KEY_VALUE_HEADS, name) and _is_int(here):
         yield from (count for count in (1, 2, HEADS) if count != here)
-    elif re.fullmatch(HEAD_COUNT, name) and isinstance(here, int):
+    elif re.fullmatch(HEAD_COUNT, name) and _is_int(here):
         yield 2 * here
-    elif name == "head_dim" and isinstance(here, int) and _has_heads(config):
+    elif name == "head_dim" and _is_int(here) and _has_heads(config):
         yield 2 * HEAD_DIM
-    elif name.endswith("lora_rank") and isinstance(here, int):
+    elif name.endswith("lora_rank") and _is_int(here):
         yield None
     elif name == "layer_types" and isinstance(here, list):
         yield from ([kind] * len(here) for kind in _kinds(here, config) if {kind} != set(here))
@@ -117,6 +137,10 @@ def _kinds(here: list[str], config: PreTrainedConfig) -> list[str]:
     more += ["sliding_attention"] * bool(vars(config).get("sliding_window"))
     more += ["chunked_attention"] * bool(vars(config).get("attention_chunk_size"))
     return list(dict.fromkeys(here + more))
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _has_heads(config: PreTrainedConfig) -> bool:

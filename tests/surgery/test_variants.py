@@ -86,6 +86,54 @@ def of(name: str) -> Any:
     return getattr(transformers, name)
 
 
+def test_layers_whose_keys_and_values_others_use_are_left_alone() -> None:
+    torch.manual_seed(0)
+    config = transformers.Gemma3nTextConfig(
+        vocab_size=99, vocab_size_per_layer_input=99, hidden_size=32, intermediate_size=32,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, hidden_size_per_layer_input=8,
+        num_hidden_layers=6, layer_types=["sliding_attention", "full_attention"] * 3,
+        num_kv_shared_layers=2, sliding_window=4, laurel_rank=4,
+    )  # fmt: skip
+    model = transformers.Gemma3nForCausalLM(config).eval()
+    heads = hc.find_heads(model)
+    assert [block.layer for block in heads.blocks] == [0, 1]
+    why = {module.path: module.reason for module in heads.left_alone}
+    assert sorted(why) == [f"model.layers.{layer}.self_attn" for layer in (2, 3, 4, 5)]
+    for layer in (2, 3):
+        assert why[f"model.layers.{layer}.self_attn"] == "later layers use its keys and values"
+    ids = torch.arange(12).view(2, 6)
+    for seed in range(4):
+        mask, small = hc.HeadMask.random(heads, keep=3, seed=seed), copy.deepcopy(model)
+        with torch.no_grad(), hc.masked(model, mask):
+            expected = model(ids).logits
+        hc.remove_heads(small, mask)
+        with torch.no_grad():
+            torch.testing.assert_close(small(ids).logits, expected, rtol=0, atol=1e-5)
+
+
+def test_a_decoder_whose_two_attentions_share_a_cache_is_refused() -> None:
+    config = transformers.BigBirdConfig(
+        vocab_size=99, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=32, attention_type="original_full", is_decoder=True,
+        add_cross_attention=True,
+    )  # fmt: skip
+    with pytest.raises(hc.HeadcountError, match="from the cache of its self-attention"):
+        hc.find_heads(transformers.BigBirdModel(config))
+
+
+def test_a_bias_that_the_encoder_makes_for_all_layers_is_cut_with_the_heads() -> None:
+    torch.manual_seed(0)
+    for implementation in ("eager", "sdpa"):
+        config = transformers.Data2VecVisionConfig(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
+            image_size=32, patch_size=16, use_shared_relative_position_bias=True,
+            layer_scale_init_value=1.0, attn_implementation=implementation,
+        )  # fmt: skip
+        model = transformers.Data2VecVisionModel(config).eval()
+        images = {"pixel_values": torch.randn(2, 3, 32, 32)}
+        assert_cut_as_masked(model, images, ["last_hidden_state"])
+
+
 def test_stacks_that_share_a_cache_are_refused() -> None:
     text = {
         "model_type": "gemma", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 32,

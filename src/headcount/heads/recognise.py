@@ -90,6 +90,7 @@ def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
     if family.refused:
         raise NotUnderstoodError(family.refused)
     _refuse_foreign_weights(attention)
+    _refuse_borrowed_values(attention)
     source = _source(type(attention).forward)
     prefix = f"{core}." if core else ""
     shape, qkv = projections(attention, prefix, family)
@@ -123,6 +124,13 @@ def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
         uneven_groups=len(qkv) == 3 or family.padded or dispatches,
         padded=family.padded,
     )
+
+
+def _refuse_borrowed_values(attention: nn.Module) -> None:
+    """Refuse a layer whose keys and values later layers use in place of their own (Gemma 3n, 4)."""
+    later = getattr(getattr(attention, "config", None), "num_kv_shared_layers", 0)
+    if later and getattr(attention, "store_full_length_kv", False):
+        raise NotUnderstoodError("later layers use its keys and values")
 
 
 def _refuse_foreign_weights(attention: nn.Module) -> None:
