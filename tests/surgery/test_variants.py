@@ -134,6 +134,26 @@ def test_a_bias_that_the_encoder_makes_for_all_layers_is_cut_with_the_heads() ->
         assert_cut_as_masked(model, images, ["last_hidden_state"])
 
 
+def test_prompts_with_keys_of_every_head_are_cut_with_the_heads() -> None:
+    torch.manual_seed(0)
+    config = transformers.MvpConfig(
+        vocab_size=99, d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=32, decoder_ffn_dim=32, use_prompt=True,
+        prompt_length=5, prompt_mid_dim=16, max_position_embeddings=64,
+    )  # fmt: skip
+    model = transformers.MvpModel(config).eval()
+    ids = torch.arange(12).view(2, 6)
+    heads = hc.find_heads(model)
+    for keep, seed in ((6, 0), (6, 1), (1, 2), (0, 0)):
+        mask, small = hc.HeadMask.random(heads, keep, seed=seed), copy.deepcopy(model)
+        with torch.no_grad(), hc.masked(model, mask):
+            expected = model(ids, decoder_input_ids=ids).last_hidden_state
+        hc.remove_heads(small, mask)
+        with torch.no_grad():
+            found = small(ids, decoder_input_ids=ids).last_hidden_state
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
 def test_stacks_that_share_a_cache_are_refused() -> None:
     text = {
         "model_type": "gemma", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 32,

@@ -198,6 +198,7 @@ FAMILIES: dict[str, Family] = {
     "Mask2FormerAttention": PADDED,
     "MgpstrAttention": PADDED,
     "MptAttention": PADDED,
+    "MvpAttention": Family(arguments=(HeadArgument("attn_prompt", dim=1),)),
     "NystromformerSelfAttention": Family(padded=True, harmless=("conv",)),
     "OneFormerAttention": PADDED,
     "PPOCRV5MobileRecAttention": PADDED,
