@@ -150,6 +150,7 @@ FAMILIES: dict[str, Family] = {
     "BloomAttention": Family(
         arguments=(ALIBI,), after_projection=AfterProjection("output, weights", residual="residual")
     ),
+    "BltCrossAttention": Family(harmless=("q_norm", "k_norm")),  # before q and k, not after them
     "CodeGenAttention": Family(padded=True, slices=4),
     "CpmAntAttention": PADDED,
     "Data2VecVisionSelfAttention": Family(

@@ -5,9 +5,10 @@ the first time, a few tokens or pixels go through the model up to the first bloc
 that block alone runs again with other values in some heads' rows. The slices of these heads in the
 input of the output projection must change, and no other slice may: exactly what a cut relies on.
 
-What it cannot see: values per head that come from outside the block (ALiBi), code that only some
-inputs reach (a sliding window that these few tokens fit in, a cache), and blocks that these inputs
-do not reach. A block that cannot be run this way stays unproved, and is taken as it was recognised.
+What it cannot see: values per head that come from outside the block (ALiBi) and tensors per head
+that were overlooked, which `surgery/trial.py` sees; code that only some inputs reach (a sliding
+window that these few tokens fit in, a cache), and blocks that these inputs do not reach. A block
+that cannot be run this way stays unproved, and is taken as it was recognised.
 """
 
 from __future__ import annotations
@@ -39,18 +40,24 @@ def refuted(model: nn.Module, blocks: Sequence[tuple[str, Anatomy]]) -> dict[str
         model: any; nothing in it is changed.
         blocks: path of each block's home module, and its anatomy, before any removal.
     """
-    if os.environ.get(SWITCH) == "0":
+    if is_off():
         return {}
-    kinds = {path: _kind(model, path, anatomy) for path, anatomy in blocks}
+    kinds = {path: kind_of(model, path, anatomy) for path, anatomy in blocks}
     unknown = {kind: path for path, kind in reversed(kinds.items()) if kind not in _PROVED}
-    if unknown and _can_run(model):
-        for path, call in _calls(model, list(unknown.values())).items():
+    if unknown and can_run(model):
+        for path, call in first_calls(model, list(unknown.values())).items():
             _PROVED[kinds[path]] = _refutation(model.get_submodule(path), kinds[path][2], call)
     found = {path: _PROVED.get(kind) for path, kind in kinds.items()}
     return {path: reason for path, reason in found.items() if reason is not None}
 
 
-def _kind(model: nn.Module, path: str, anatomy: Anatomy) -> Kind:
+def is_off() -> bool:
+    """Whether the user asked for no proofs."""
+    return os.environ.get(SWITCH) == "0"
+
+
+def kind_of(model: nn.Module, path: str, anatomy: Anatomy) -> Kind:
+    """What blocks must have in common, so that what is proved of one holds for all."""
     home = model.get_submodule(path)
     core = home.get_submodule(anatomy.core)
     config = getattr(home, "config", None) or getattr(model, "config", None)
@@ -68,7 +75,7 @@ def _switches(of: Any) -> frozenset[tuple[str, Any]]:
     )
 
 
-def _can_run(model: nn.Module) -> bool:
+def can_run(model: nn.Module) -> bool:
     """Whether the model can be called here: its weights are there, whole, and not compiled."""
     tensors = [*model.parameters(), *model.buffers()]
     return (
@@ -86,7 +93,7 @@ class _Enough(Exception):  # noqa: N818
     """All that was wanted of a forward pass has been seen."""
 
 
-def _calls(model: nn.Module, paths: Sequence[str]) -> dict[str, Call]:
+def first_calls(model: nn.Module, paths: Sequence[str]) -> dict[str, Call]:
     """What each of these modules is called with, when a small input goes through the model."""
     seen: dict[str, Call] = {}
 
@@ -98,7 +105,7 @@ def _calls(model: nn.Module, paths: Sequence[str]) -> dict[str, Call]:
 
         return hook
 
-    with _undisturbed(model), ExitStack() as hooks:
+    with undisturbed(model), ExitStack() as hooks:
         for path in paths:
             module = model.get_submodule(path)
             hooks.enter_context(module.register_forward_pre_hook(note(path), with_kwargs=True))
@@ -113,7 +120,7 @@ def _calls(model: nn.Module, paths: Sequence[str]) -> dict[str, Call]:
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
+def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run a model in evaluation mode without a trace: its modes and all generators come back."""
     training = [module for module in model.modules() if module.training]
     threads = torch.get_num_threads()
@@ -130,9 +137,9 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
 
 def _refutation(home: nn.Module, anatomy: Anatomy, call: Call) -> str | None:
     """Why a block is not what it was taken for; None if it is, or if it cannot be run alone."""
-    args, kwargs = _as_float32(call)
-    with _undisturbed(home):
-        twin = _bare_twin(home)
+    args, kwargs = as_float32(call)
+    with undisturbed(home):
+        twin = bare_twin(home)
         try:
             usual = _combined(twin, anatomy, args, kwargs)
             again = _combined(twin, anatomy, args, kwargs)
@@ -156,7 +163,7 @@ def _refutation(home: nn.Module, anatomy: Anatomy, call: Call) -> str | None:
         return _swapped(twin, anatomy, lambda: _combined(twin, anatomy, args, kwargs))
 
 
-def _bare_twin(home: nn.Module) -> nn.Module:
+def bare_twin(home: nn.Module) -> nn.Module:
     """A copy of a block in float32 on the CPU, without anybody's hooks."""
     twin = copy.deepcopy(home).to("cpu", torch.float32)
     for module in twin.modules():
@@ -165,7 +172,7 @@ def _bare_twin(home: nn.Module) -> nn.Module:
     return twin
 
 
-def _as_float32(value: Any) -> Any:
+def as_float32(value: Any) -> Any:
     """All tensors of a call on the CPU, numbers in half precision as float32, and no cache.
 
     A cache would remember the calls before.
@@ -176,9 +183,9 @@ def _as_float32(value: Any) -> Any:
         value = value.detach().cpu()
         return value.float() if value.is_floating_point() else value
     if isinstance(value, Mapping):
-        return {key: _as_float32(one) for key, one in value.items()}
+        return {key: as_float32(one) for key, one in value.items()}
     if type(value) in (tuple, list):
-        return type(value)(_as_float32(one) for one in value)
+        return type(value)(as_float32(one) for one in value)
     return value
 
 

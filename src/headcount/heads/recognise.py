@@ -106,6 +106,7 @@ def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
         (family.after_projection or read_after_projection(attention, inside)) if answers else None
     )
     dispatches = "ALL_ATTENTION_FUNCTIONS" in source
+    padded = family.padded or _needs_width(attention)
     return Anatomy(
         core=core,
         output=output,
@@ -121,9 +122,29 @@ def _anatomy(home: nn.Module, core: str, output: str) -> Anatomy:
         shares_bias=family.shares_bias,
         dispatches=dispatches,
         reads_config=_reads_counts_from_config(source),
-        uneven_groups=len(qkv) == 3 or family.padded or dispatches,
-        padded=family.padded,
+        uneven_groups=len(qkv) == 3 or padded or dispatches,
+        padded=padded,
     )
+
+
+def _needs_width(attention: nn.Module) -> bool:
+    """Whether a switch makes the code need the original width; see `surgery.padded`.
+
+    Some models rotate the hidden states head by head before the projections (wav2vec2-Conformer),
+    and some have a norm of its own for each head, in a list (StableLM 2).
+    """
+    rotates = getattr(attention, "position_embeddings_type", None) == "rotary"
+    names = (*families.QUERY_NORMS, *families.KEY_NORMS)
+    norms = (getattr(attention, name, None) for name in names)
+    return rotates or any(isinstance(norm, nn.Module) and _listed_norms(norm) for norm in norms)
+
+
+def _listed_norms(norm: nn.Module) -> nn.ModuleList | None:
+    """The norms of single heads, if that is all that a module consists of."""
+    inside = list(norm.children())
+    if len(inside) == 1 and isinstance(inside[0], nn.ModuleList):
+        return inside[0] if not list(norm.parameters(recurse=False)) else None
+    return None
 
 
 def _refuse_borrowed_values(attention: nn.Module) -> None:
@@ -223,7 +244,8 @@ def _norm_part(path: str, norm: nn.Module, shape: Shape) -> Part | None:
     size = shape.value_size if name in families.VALUE_NORMS else shape.key_size
     shapes = {tuple(p.shape) for p in norm.parameters()}
     tensors = tuple((n, 0) for n, _ in norm.named_parameters(recurse=False))
-    if shapes == {(size,)}:
+    listed = _listed_norms(norm)
+    if shapes == {(size,)} and (tensors or (listed is not None and len(listed) == count)):
         return None
     if shapes == {(count, size)}:
         return Part(path, tensors, (Segment(unit, 1),))

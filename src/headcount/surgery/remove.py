@@ -21,6 +21,7 @@ from headcount.surgery.padded import is_projection, pad_projections
 from headcount.surgery.resize import is_uneven, keep_rows, update_counts
 from headcount.surgery.selection import select_arguments, select_norm_outputs
 from headcount.surgery.shared_bias import share_whole_bias
+from headcount.surgery.trial import try_cut
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
         mask: the heads to keep.
 
     Raises:
-        HeadcountError: the mask is for another model, or it splits a block's groups in a way that
-            the model's code cannot run. The model is then unchanged.
+        HeadcountError: the mask is for another model, it splits a block's groups in a way that
+            the model's code cannot run, or a trial on a copy of a block went wrong. The model is
+            then unchanged.
     """
     heads = find_heads(model)
     mask.refuse_other_model(heads)
@@ -72,11 +74,12 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
         _refuse_impossible(block, kept[block.name])
         refuse_adapters(model, block.path)
         _refuse_offloaded(model, block)
+    try_cut(model, heads.blocks, kept, _cut)
     before = count_parameters(model)
     gone = HeadMask.all(heads) - mask
     for block in heads.blocks:
         if len(kept[block.name]) < block.num_heads:
-            _cut(model, block, kept[block.name])
+            _cut(model.get_submodule(block.path), block, kept[block.name])
     note_kept_heads(model, mask)
     forget_static_caches(model)
     return Removal(gone.names, mask, before, count_parameters(model))
@@ -107,8 +110,9 @@ def _refuse_offloaded(model: nn.Module, block: AttentionBlock) -> None:
             )
 
 
-def _cut(model: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None:
-    home, anatomy = model.get_submodule(block.path), block.anatomy
+def _cut(home: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None:
+    """Cut one block, given by its home module, down to these heads."""
+    anatomy = block.anatomy
     attention = home.get_submodule(anatomy.core)
     if kept and not anatomy.padded:
         _keep_parts(home, block, kept, [part for part in anatomy.parts if not part.whole])
