@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoConfig, BertForSequenceClassification
 
-from headcount import HeadMask, find_heads, remove_heads
+from headcount import HeadcountError, HeadMask, find_heads, remove_heads
+from headcount.deploy.write import Export
 from tests.cli.conftest import headcount
 from tests.small_task import save_encoder
 
@@ -67,3 +69,9 @@ def test_bad_input(classifier: Path, tmp_path: Path, headcount: Any) -> None:
         done = headcount("export", *arguments)
         assert done.code == 2 and why in done.err
     assert not output.exists()
+
+
+def test_an_old_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.6.0+cpu")
+    with pytest.raises(HeadcountError, match=r"exporting needs torch 2\.9 or newer, found 2\.6"):
+        Export()

@@ -32,6 +32,7 @@ from tests.training.test_trainer import (
 )
 
 HALF, WHOLE = 10, 20
+OLD = torch.__version__.startswith(("2.6.", "2.7.", "2.8."))
 # What FSDP 1 does not do on a CPU: send the weights around, and gather them for a checkpoint.
 FSDP = {
     1: {"version": 1, "sync_module_states": False, "state_dict_type": "SHARDED_STATE_DICT"},
@@ -128,7 +129,13 @@ torch.distributed.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        pytest.param(2, marks=pytest.mark.skipif(OLD, reason="torch 2.6 cannot do it on a CPU")),
+    ],
+)
 def test_sharded_training_equals_that_of_one_process(version: int, tmp_path: Path) -> None:
     run_two_processes(SCRIPT, tmp_path, str(version))
     for name in PRUNERS:

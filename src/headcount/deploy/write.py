@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
 from headcount import __version__
@@ -24,6 +25,7 @@ from headcount.loading.folder import copy_companions, first_line
 
 Format = Literal["onnx", "torch"]
 Record = dict[str, Any]
+LEAST_TORCH = (2, 9)  # torch 2.6 cannot trace what transformers computes today
 _PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 
 
@@ -46,6 +48,7 @@ class Export:
             raise HeadcountError(
                 "only ONNX graphs can be quantised; leave out --quantise or give --format onnx"
             )
+        _refuse_old_torch()
         if self.form == "onnx":
             _refuse_missing_packages()
 
@@ -206,6 +209,16 @@ def _engine(form: Format) -> _Engine:
 def write_record(folder: Path, record: Record) -> None:
     """Write `export.json`."""
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _refuse_old_torch() -> None:
+    major, minor, *_ = torch.__version__.split(".")
+    if (int(major), int(minor)) < LEAST_TORCH:
+        least = ".".join(map(str, LEAST_TORCH))
+        raise HeadcountError(
+            f"exporting needs torch {least} or newer, found {torch.__version__}; run: "
+            f"pip install 'torch>={least}'"
+        )
 
 
 def _refuse_missing_packages() -> None:

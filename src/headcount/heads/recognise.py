@@ -148,10 +148,13 @@ def _listed_norms(norm: nn.Module) -> nn.ModuleList | None:
 
 
 def _refuse_borrowed_values(attention: nn.Module) -> None:
-    """Refuse a layer whose keys and values later layers use in place of their own (Gemma 3n, 4)."""
-    later = getattr(getattr(attention, "config", None), "num_kv_shared_layers", 0)
-    if later and getattr(attention, "store_full_length_kv", False):
+    """Refuse layers that lend or borrow keys and values (Gemma 3n and 4)."""
+    if not getattr(getattr(attention, "config", None), "num_kv_shared_layers", 0):
+        return
+    if getattr(attention, "store_full_length_kv", False):
         raise NotUnderstoodError("later layers use its keys and values")
+    if getattr(attention, "is_kv_shared_layer", False):
+        raise NotUnderstoodError("it uses keys and values of an earlier layer")
 
 
 def _refuse_foreign_weights(attention: nn.Module) -> None:

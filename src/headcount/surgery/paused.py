@@ -111,8 +111,11 @@ class _Modes(NamedTuple):
 
 
 def _modes() -> _Modes:
-    accelerator = torch.accelerator.current_accelerator()
-    devices = ("cpu",) if accelerator is None else ("cpu", accelerator.type)
+    devices = ["cpu"]
+    if torch.accelerator.is_available():
+        accelerator = torch.accelerator.current_accelerator()
+        assert accelerator is not None
+        devices.append(accelerator.type)
     autocasts = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in devices]
     return _Modes(torch.is_grad_enabled(), torch.is_autocast_cache_enabled(), tuple(autocasts))
 

@@ -19,11 +19,13 @@ from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 from transformers import (
     AutoConfig,
-    AutoImageProcessor,
     AutoModelForImageClassification,
     EvalPrediction,
     PreTrainedModel,
 )
+
+# Some versions of transformers ask for torchvision at the front door, although this needs none.
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from headcount.errors import HeadcountError
 from headcount.loading.folder import first_line, refuse_bad_folder, refuse_quantised
