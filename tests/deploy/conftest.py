@@ -1,4 +1,4 @@
-"""Every test here runs what it exports; ONNX Runtime is an extra, and old versions of torch fail."""
+"""Every test here runs what it exports; ONNX Runtime is an extra, and torch must be new enough."""
 
 from __future__ import annotations
 
