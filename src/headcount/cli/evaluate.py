@@ -74,8 +74,8 @@ def score(
 
     Example: headcount score model --task mnli --data DIR --output scores
     """
+    from headcount.atomic import new_folder
     from headcount.heads.mask import MASK_FILE, HeadMask
-    from headcount.loading.folder import new_folder
     from headcount.plots.head_map import draw_head_map
     from headcount.runs.output import IMPORTANCE, load_importances, save_importances
 

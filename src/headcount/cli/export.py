@@ -36,8 +36,9 @@ def export(
 
     Example: headcount export small --output exported --quantise int8
     """
+    from headcount.atomic import new_folder
     from headcount.deploy.write import Export, write_export, write_record
-    from headcount.loading.folder import load_model, new_folder
+    from headcount.loading.folder import load_model
 
     if quantise not in (None, "int8"):
         raise HeadcountError(f"--quantise is {quantise!r}, expected int8")

@@ -126,15 +126,15 @@ def remove(
 
     Example: headcount remove bert-base-uncased --heads encoder.3.7,encoder.0.1 --output small
     """
+    from headcount.atomic import new_folder, refuse_existing
     from headcount.heads.find import find_heads
     from headcount.heads.mask import MASK_FILE, HeadMask
-    from headcount.loading.folder import copy_companions, load_model, new_folder
+    from headcount.loading.folder import copy_companions, left_out_words, load_model
     from headcount.surgery.remove import remove_heads
 
     if (mask is None) == (heads is None):
         raise HeadcountError("give either --mask with the heads to keep or --heads to remove")
-    if output.exists():
-        raise HeadcountError(f"{output} exists already; give a new folder for the output")
+    refuse_existing(output)
     from_file = HeadMask.load(mask) if mask is not None else None
     loaded = load_model(model)
     kept = _without(find_heads(loaded), heads or "") if from_file is None else from_file
@@ -142,7 +142,7 @@ def remove(
     with new_folder(output) as folder:
         loaded.save_pretrained(folder)
         kept.save(folder / MASK_FILE)
-        copy_companions(model, folder)
+        left_out = copy_companions(model, folder)
     share = 1 - removal.parameters_after / removal.parameters_before
     Console().print(
         f"removed {len(removal.removed)} heads, kept {len(kept)}: "
@@ -151,6 +151,8 @@ def remove(
         highlight=False,
         markup=False,
     )
+    if left_out:
+        Console(stderr=True).print(left_out_words(model, left_out), markup=False, highlight=False)
 
 
 def _without(found: HeadMap, names: str) -> HeadMask:

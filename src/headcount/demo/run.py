@@ -14,11 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from headcount.atomic import write_atomically
+from headcount.atomic import new_folder, write_atomically
 from headcount.demo.inference import Forms, Pair, inference_split
 from headcount.errors import HeadcountError
 from headcount.heads.mask import MASK_FILE, HeadMask
-from headcount.loading.folder import new_folder
 from headcount.plots.head_map import CUT, KEPT
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from transformers import PreTrainedModel
 
+from headcount.atomic import new_folder, sweep
 from headcount.errors import HeadcountError
-from headcount.loading.folder import new_folder
 from headcount.runs.progress import Progress
 from headcount.runs.result import Scores
 from headcount.runs.resume import (
-    discard,
+    DATA,
     earlier_seconds,
     first_change,
-    open_unfinished,
+    refuse_other_data,
     train,
     unfinished,
+    unfinished_run,
 )
 from headcount.runs.run import Run, scores_of
 from headcount.runs.settings import RunSettings
@@ -51,36 +53,42 @@ def fine_tuned(run: Run, folder: Path) -> Scores:
     settings, task = run.settings, run.task
     wanted = base_settings(settings)
     if folder.exists():
+        refuse_other_data(folder, task.data_digest())
         return _kept(folder, wanted)
     model = run.load()
-    trains = settings.training.epochs > 0
-    if not (trains or task.is_trained(model)):
+    if not (settings.training.epochs > 0 or task.is_trained(model)):
         raise HeadcountError(
             f"epochs is 0, which takes {settings.model} as it is, but it is not fine-tuned for "
             f"{task.name}; give one that is, or more epochs"
         )
-    state = PartialState()
-    if state.is_main_process:
-        open_unfinished(folder, wanted, resume=True)
-    state.wait_for_everyone()
-    work = unfinished(folder)
+    data = task.data_digest()
+    with unfinished_run(folder, wanted, data, resume=True) as work:
+        if folder.exists():  # another process has just made it
+            return _kept(folder, wanted)
+        if PartialState().is_main_process:
+            sweep(folder)
+        return _train(run, model, folder, work, wanted, data)
+
+
+def _train(
+    run: Run, model: PreTrainedModel, folder: Path, work: Path, wanted: dict[str, Any], data: str
+) -> Scores:
+    epochs = run.settings.training.epochs
     started = time.perf_counter()
-    trainer = run.trainer(model, data=run.train_data, epochs=settings.training.epochs, folder=work)
-    if trains:
+    trainer = run.trainer(model, data=run.train_data, epochs=epochs, folder=work)
+    if epochs > 0:
         run.progress.begin("fine-tuning")
         train(trainer)
     seconds = time.perf_counter() - started + earlier_seconds(work)
-    results = evaluate(trainer, task, run.processor, run.sets, run.progress)
-    scores = scores_of(results)
-    if state.is_main_process:
+    scores = scores_of(evaluate(trainer, run.task, run.processor, run.sets, run.progress))
+    if PartialState().is_main_process:
         with new_folder(folder) as scratch:
             model.save_pretrained(scratch)
             run.processor.save_pretrained(scratch)
             _write(scratch / SETTINGS, wanted)
             _write(scratch / SCORES, scores)
             _write(scratch / SECONDS, seconds)
-        discard(work)
-    state.wait_for_everyone()
+            _write(scratch / DATA, {"digest": data})
     return scores
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
+from headcount.atomic import refuse_existing, sweep
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
@@ -26,7 +27,7 @@ from headcount.runs.measure import checked_difference, measure
 from headcount.runs.output import Outcome, load_importances, scoring_seconds, write_outcome
 from headcount.runs.progress import Progress
 from headcount.runs.result import COMPENSATION, RECOVERY, RunResult, Scores, Sides, signature
-from headcount.runs.resume import StageTimes, discard, open_unfinished, unfinished
+from headcount.runs.resume import StageTimes, unfinished, unfinished_run
 from headcount.runs.run import Run, scores_of
 from headcount.runs.settings import RunSettings, TrainingSettings
 from headcount.runs.stages import choose_by_scoring, choose_while_training, compensated, recover
@@ -90,7 +91,7 @@ class PruningJob:
 
     def go(self, outputs: Mapping[_K, Path]) -> dict[_K, RunResult]:
         """Train once and write a folder for each K; returns the figures by K."""
-        run, state = self.run, PartialState()
+        run = self.run
         model = run.load()
         self.pruner.bind(find_heads(model))  # a keep that is too large is refused now
         self._refuse_untrained(model)
@@ -99,9 +100,18 @@ class PruningJob:
             if number:
                 run.progress.say(f"{number} examples of {part} are broken or undecided: left out")
         _ = run.sets
-        if state.is_main_process:
-            open_unfinished(self.output, run.settings.to_dict(), self.options.resume)
-        state.wait_for_everyone()
+        with unfinished_run(
+            self.output, run.settings.to_dict(), run.task.data_digest(), self.options.resume
+        ):
+            for output in outputs.values():  # another process may have written it meanwhile
+                refuse_existing(output)
+                sweep(output)
+            return self._train_and_cut(model, outputs)
+
+    def _train_and_cut(
+        self, model: PreTrainedModel, outputs: Mapping[_K, Path]
+    ) -> dict[_K, RunResult]:
+        run, state = self.run, PartialState()
         model, before = self._start(model)
         original = len(find_heads(model))
         with self.times.timed("pruning", run.work):
@@ -110,13 +120,10 @@ class PruningJob:
             model = self._whole(model, str(self._base_folder() or run.source))
         if state.is_main_process:
             self.times.keep(run.work)
-        results = {}
-        for keep, output in outputs.items():
-            results[keep] = self._cut(model, keep, output, before, history)
-        if state.is_main_process:
-            discard(run.work)
-        state.wait_for_everyone()
-        return results
+        return {
+            keep: self._cut(model, keep, output, before, history)
+            for keep, output in outputs.items()
+        }
 
     # ── where it starts ──
 

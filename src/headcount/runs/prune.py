@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from headcount.atomic import refuse_existing
 from headcount.errors import HeadcountError
 from headcount.runs.job import Options, PruningJob
 from headcount.runs.progress import Progress, Silent
@@ -45,7 +46,7 @@ def prune(
         raise HeadcountError(
             f"keep is {list(settings.keep)}, expected one K; prune_many is for several"
         )
-    _refuse_existing(output)
+    refuse_existing(output)
     options = Options(base, resume, speed, weights, ranking)
     job = PruningJob(settings, output, options, progress or Silent())
     return job.go({settings.keep: output})[settings.keep]
@@ -86,13 +87,13 @@ def prune_many(
     if folders is None:
         folders = {keep: output / f"keep-{keep}" for keep in settings.keep}
         if not resume:
-            _refuse_existing(output)
+            refuse_existing(output)
     options = Options(base, resume, speed, weights, shared_by=len(folders))
     job = PruningJob(settings, output, options, progress or Silent())
     done = {}
     for keep, folder in folders.items():
         if not resume:
-            _refuse_existing(folder)
+            refuse_existing(folder)
         elif folder.exists():
             refuse_other_settings(folder, job.settings_of(keep).to_dict())
             done[keep] = RunResult.load(folder)
@@ -100,8 +101,3 @@ def prune_many(
     made = job.go(missing) if missing else {}
     discard(job.run.work)
     return {keep: done.get(keep) or made[keep] for keep in folders}
-
-
-def _refuse_existing(output: Path) -> None:
-    if output.exists():
-        raise HeadcountError(f"{output} exists already; give a new folder for the output")

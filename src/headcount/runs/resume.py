@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import errno
 import json
+import math
+import os
 import shutil
 import signal
 import time
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
 from accelerate.utils import reduce
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from transformers import (
     Trainer,
@@ -29,15 +33,25 @@ from transformers import (
     TrainingArguments,
 )
 
-from headcount.atomic import write_atomically
+from headcount.atomic import new_folder, sweep, write_text
 from headcount.errors import HeadcountError, Stopped
+from headcount.runs.result import RECOVERY
+from headcount.training.checkpoint_files import HISTORY, TEACHER
 from headcount.training.trainer import PruningTrainer
 
 UNFINISHED = ".unfinished"  # ends the name of an unfinished run's folder
 SETTINGS = "settings.json"  # in the folder of a run, finished or not
 STATE = "trainer_state.json"  # what `Trainer` writes last into a checkpoint
+DATA = "data.json"  # a digest of the data that a run read
 _ELAPSED = "elapsed.json"  # seconds of a training, up to its last checkpoint
 _STAGES = "seconds.json"  # seconds of all stages, once the training is over
+_LOCK = "lock"  # held by the process that does the run
+_MANIFEST = "files.json"  # what a checkpoint consists of, and what it must still be
+# Everything that a run puts into its unfinished folder. Other things there are the user's.
+_OURS = (
+    SETTINGS, DATA, _ELAPSED, _STAGES, _LOCK, TEACHER, HISTORY, "checkpoint-[0-9]*",
+    f"{RECOVERY}-[0-9]*", ".*.tmp",
+)  # fmt: skip
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -52,9 +66,13 @@ def train(trainer: Trainer) -> None:
     if PartialState().is_main_process:
         _discard_broken(folder)
     PartialState().wait_for_everyone()
+    if last is not None:
+        refuse_damaged(last)
     trainer.add_callback(_CheckpointTimes(folder, resumed=last is not None))
+    trainer.add_callback(_Manifests())
     if last is not None and _is_over(last):
-        _take_up(trainer, last)
+        with _reading(last):
+            _take_up(trainer, last)
         return
     stop = _StopOnRequest()
     trainer.add_callback(stop)
@@ -62,7 +80,7 @@ def train(trainer: Trainer) -> None:
         with stop.listening():
             trainer.train(resume_from_checkpoint=None if last is None else str(last))
     except (OSError, SafetensorError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
+        if isinstance(error, RuntimeError) and not _is_about_room(error):
             raise
         raise _told(error, folder, last) from error
     if stop.requested:
@@ -71,23 +89,100 @@ def train(trainer: Trainer) -> None:
 
 def _last_checkpoint(folder: Path) -> Path | None:
     """The last complete checkpoint: one that has the state, which `Trainer` writes last."""
-    found = [path.parent for path in folder.glob(f"checkpoint-*/{STATE}") if _is_whole(path)]
-    return max(found, key=lambda path: int(path.name.partition("-")[2]), default=None)
+    found = [place for place in _checkpoints(folder) if _is_whole(place / STATE)]
+    return max(found, key=lambda place: int(place.name.partition("-")[2]), default=None)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """What `Trainer` wrote; a folder that somebody called `checkpoint-best` is theirs."""
+    return [place for place in folder.glob("checkpoint-*") if place.name[11:].isdecimal()]
 
 
 def _is_whole(state: Path) -> bool:
     try:
         TrainerState.load_from_json(str(state))
-    except (OSError, ValueError, TypeError):  # a kill came before or while it was written
+    except (OSError, ValueError, TypeError, RecursionError):  # a kill came before it was whole
         return False
     return True
 
 
 def _discard_broken(folder: Path) -> None:
     """Remove incomplete checkpoints: `Trainer` deletes old ones by number, not by content."""
-    for place in folder.glob("checkpoint-*"):
+    for place in _checkpoints(folder):
         if not _is_whole(place / STATE):
             shutil.rmtree(place)
+
+
+class _Manifests(TrainerCallback):
+    """Notes with every checkpoint which files it has, their sizes and their check sums."""
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        PartialState().wait_for_everyone()  # each process writes files of its own
+        if state.is_world_process_zero:
+            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+            write_text(folder / _MANIFEST, json.dumps(_contents(folder), indent=1) + "\n")
+
+
+def _contents(folder: Path) -> dict[str, list[int]]:
+    """Size and check sum of each file in a folder, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): [path.stat().st_size, _check_sum(path)]
+        for path in files
+        if path.name != _MANIFEST
+    }
+
+
+def _check_sum(path: Path) -> int:
+    total = 0
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            total = zlib.crc32(part, total)
+    return total
+
+
+def refuse_damaged(checkpoint: Path) -> None:
+    """Refuse a checkpoint that is not what was written: it would give another result.
+
+    One without a list of its files is taken as it is: it was killed before the list was written.
+    """
+    file = checkpoint / _MANIFEST
+    if not file.is_file():
+        return
+    try:
+        expected = dict(json.loads(file.read_text(encoding="utf-8")))
+        found = _contents(checkpoint)
+    except (OSError, ValueError, TypeError) as error:
+        raise _damaged(checkpoint, f"{_MANIFEST} cannot be read ({error})") from error
+    for name in sorted(expected):
+        if name not in found:
+            raise _damaged(checkpoint, f"{name} is missing")
+        if found[name] != expected[name]:
+            raise _damaged(checkpoint, f"{name} has changed")
+
+
+def _damaged(checkpoint: Path, why: object) -> HeadcountError:
+    return HeadcountError(
+        f"the checkpoint {checkpoint} is damaged: {why}; delete it, and go on with --resume"
+    )
+
+
+@contextmanager
+def _reading(checkpoint: Path) -> Iterator[None]:
+    """Say of whatever fails while a checkpoint is read that it is damaged."""
+    try:
+        yield
+    except HeadcountError:
+        raise
+    except Exception as error:
+        raise _damaged(checkpoint, error) from error
+
+
+def _is_about_room(error: RuntimeError) -> bool:
+    """Whether torch could not write a file: it says so in words of its own."""
+    return any(word in str(error) for word in ("PytorchStreamWriter", "inline_container"))
 
 
 def _is_over(checkpoint: Path) -> bool:
@@ -144,10 +239,8 @@ class _StopOnRequest(TrainerCallback):
 
 def _told(error: Exception, folder: Path, last: Path | None) -> HeadcountError:
     """The error to show when the files of a training cannot be read or written."""
-    if isinstance(error, SafetensorError) and "deserializing" in str(error):
-        return HeadcountError(
-            f"the checkpoint {last} is damaged: {error}; delete it, and go on with --resume"
-        )
+    if isinstance(error, SafetensorError) and "deserializing" in str(error) and last is not None:
+        return _damaged(last, error)
     if isinstance(error, OSError) and error.errno not in _NO_ROOM:
         return HeadcountError(
             f"the training in {folder} broke off: {error}; mend that, and go on with --resume"
@@ -162,35 +255,109 @@ def unfinished(output: Path) -> Path:
     return output.with_name(f"{output.name}{UNFINISHED}")
 
 
-def open_unfinished(output: Path, settings: dict[str, Any], resume: bool) -> None:
-    """Make the folder of an unfinished run, or check that the run in it can go on.
+@contextmanager
+def unfinished_run(
+    output: Path, settings: dict[str, Any], data: str, resume: bool
+) -> Iterator[Path]:
+    """Hold the folder of an unfinished run, and remove it when the block ends without an error.
+
+    A folder that is there must be of the same run; one that is not ours is never touched. Only the
+    main process does anything.
 
     Args:
         output: where the result goes.
         settings: what the run was asked for; it goes on only with the settings it began with.
+        data: a digest of the data; it goes on only with the data it began with.
         resume: go on with a run that is there; False refuses it.
     """
+    folder, state = unfinished(output), PartialState()
+    if not state.is_main_process:
+        state.wait_for_everyone()
+        yield folder
+        state.wait_for_everyone()
+        return
     if not output.absolute().parent.is_dir():
         raise HeadcountError(f"{output} cannot be written: {output.parent} is not a folder")
-    folder = unfinished(output)
-    file = folder / SETTINGS
-    if file.is_file() and not _is_bare(folder):
-        if not resume:
-            raise HeadcountError(
-                f"{folder} holds a run that was stopped; add --resume to go on, or delete it"
-            )
-        refuse_other_settings(folder, settings)
-        return
+    if not os.path.lexists(folder):
+        _begin(folder, settings, data)
+    with _alone_in(folder, output):
+        _refuse_other_run(folder, settings, data, resume)
+        sweep(folder)
+        state.wait_for_everyone()
+        yield folder
+        discard(folder)
+    state.wait_for_everyone()
+
+
+def _begin(folder: Path, settings: dict[str, Any], data: str) -> None:
     try:
-        folder.mkdir(exist_ok=True)
-        file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise HeadcountError(f"{folder} cannot be written: {error.strerror or error}") from error
+        with new_folder(folder) as scratch:
+            write_text(scratch / SETTINGS, json.dumps(settings, indent=2) + "\n")
+            write_text(scratch / DATA, json.dumps({"digest": data}) + "\n")
+    except HeadcountError:
+        if not _is_ours(folder):  # else another process was quicker, and holds the lock
+            raise
+
+
+@contextmanager
+def _alone_in(folder: Path, output: Path) -> Iterator[None]:
+    """Hold the lock of a run; the system frees it when its process dies."""
+    if not _is_ours(folder):
+        raise HeadcountError(
+            f"{folder} is in the way: it is not a run of headcount; move it, or give another "
+            "--output"
+        )
+    lock = FileLock(folder / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise HeadcountError(
+            f"another process is writing {output}; wait for it, or give another --output"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is of a run that was stopped."""
+    if folder.is_symlink() or not (folder / SETTINGS).is_file():
+        return False
+    try:
+        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(settings, dict) and {"model", "task", "training"} <= {*settings}
+
+
+def _refuse_other_run(folder: Path, settings: dict[str, Any], data: str, resume: bool) -> None:
+    """Refuse to go on with another run; one that has no checkpoint yet simply begins anew."""
+    if _is_bare(folder):
+        write_text(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
+        write_text(folder / DATA, json.dumps({"digest": data}) + "\n")
+        return
+    if not resume:
+        raise HeadcountError(
+            f"{folder} holds a run that was stopped; add --resume to go on, or delete it"
+        )
+    refuse_other_settings(folder, settings)
+    refuse_other_data(folder, data)
 
 
 def _is_bare(folder: Path) -> bool:
     """Whether a run ended before its first checkpoint, for example because of a wrong setting."""
-    return {path.name for path in folder.iterdir()} <= {SETTINGS, _ELAPSED}
+    return {path.name for path in folder.iterdir()} <= {SETTINGS, DATA, _ELAPSED, _LOCK}
+
+
+def refuse_other_data(folder: Path, data: str) -> None:
+    """Refuse a folder that was made from other data; one of an older version does not say."""
+    begun = _noted(folder / DATA).get("digest", data)
+    if begun != data:
+        raise HeadcountError(
+            f"the data have changed since {folder} was begun; restore them to go on, or delete "
+            "the folder to begin anew"
+        )
 
 
 def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:
@@ -227,8 +394,17 @@ def first_change(begun: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, 
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder of a run that is finished."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove the folder of a run that is finished; what is not ours in it stays, and so does it."""
+    if not _is_ours(folder):
+        return
+    for pattern in _OURS:
+        for entry in folder.glob(pattern):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+    with suppress(OSError):  # something else is in it
+        folder.rmdir()
 
 
 class StageTimes:
@@ -258,16 +434,15 @@ class StageTimes:
     def keep(self, folder: Path) -> None:
         """Keep the times in a folder, or take those that a run kept there before it was killed."""
         file = folder / _STAGES
-        if file.is_file():
-            self.seconds = json.loads(file.read_text(encoding="utf-8"))
+        if noted := _seconds(file):
+            self.seconds = noted
         else:
-            text = json.dumps(self.seconds) + "\n"
-            write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+            write_text(file, json.dumps(self.seconds) + "\n")
 
 
 def earlier_seconds(folder: Path) -> float:
     """How long the training in a folder took before it was resumed for the last time."""
-    return _noted(folder / _ELAPSED).get("earlier", 0.0)
+    return _seconds(folder / _ELAPSED).get("earlier", 0.0)
 
 
 class _CheckpointTimes(TrainerCallback):
@@ -278,7 +453,7 @@ class _CheckpointTimes(TrainerCallback):
 
     def __init__(self, folder: Path, resumed: bool) -> None:
         self.file = folder / _ELAPSED
-        noted = _noted(self.file) if resumed else {}
+        noted = _seconds(self.file) if resumed else {}
         self.earlier = noted.get("earlier", 0.0) + noted.get("since", 0.0)
         self._started = time.perf_counter()
         if PartialState().is_main_process:
@@ -291,13 +466,21 @@ class _CheckpointTimes(TrainerCallback):
             self._note(time.perf_counter() - self._started)
 
     def _note(self, since: float) -> None:
-        text = json.dumps({"earlier": self.earlier, "since": since}) + "\n"
-        write_atomically(self.file, lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(self.file, json.dumps({"earlier": self.earlier, "since": since}) + "\n")
 
 
-def _noted(file: Path) -> dict[str, float]:
+def _seconds(file: Path) -> dict[str, float]:
+    """Seconds that were noted in a file; none if it is damaged: no result depends on them."""
+    noted = _noted(file)
+    if all(isinstance(value, int | float) and math.isfinite(value) for value in noted.values()):
+        return noted
+    return {}
+
+
+def _noted(file: Path) -> dict[str, Any]:
+    """What a small file holds; nothing if it is damaged or of another version."""
     try:
-        noted: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # another version began the training
+        noted = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
-    return noted
+    return noted if isinstance(noted, dict) else {}

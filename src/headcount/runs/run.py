@@ -6,10 +6,12 @@ A stage is a function of the `Run`; see `stages.py`. A pruner that scores heads 
 
 from __future__ import annotations
 
+import copy
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 
 from accelerate import PartialState
@@ -78,12 +80,17 @@ class Run:
     @property
     def sets(self) -> dict[str, Dataset]:
         """The evaluation sets by name. Tune on the first one."""
-        return self.task.evaluation_data(self.processor)
+        return self.task.evaluation_data(self._worker)
 
     @property
     def train_data(self) -> Dataset:
         """All training examples."""
-        return self.task.train_data(self.processor)
+        return self.task.train_data(self._worker)
+
+    @cached_property
+    def _worker(self) -> Processor:
+        """A copy of the processor: a tokenizer that was used is saved with how it was used."""
+        return copy.deepcopy(self.processor)
 
     def trainer(
         self,
@@ -178,7 +185,7 @@ class ScoringRun:
         """The same with progress, for a metric that is asked for this many times."""
         self.run.progress.begin(what, times)
         metric = self.metric()
-        done = iter(range(1, times + 1))
+        done = count(1)
 
         def measured() -> float:
             value = metric()

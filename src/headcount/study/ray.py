@@ -7,6 +7,7 @@ Ray starts twice is done once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,10 +94,12 @@ def _run_one(study: StudySettings, folder: Path, name: str) -> str:
     places = Places(folder)
     job = next(job for job in study.jobs() if job.name == name)
     try:
-        do_job(study, places, job, Silent())
+        while undone(places, job):
+            if not do_job(study, places, job, Silent()):
+                time.sleep(1.0)  # another process does it; wait in case that dies
     except Exception as error:
         return why(error)
-    return "another process is at it" if undone(places, job) else ""
+    return ""
 
 
 def _time_all(study: StudySettings, places: Places) -> dict[str, str]:

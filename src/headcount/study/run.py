@@ -19,7 +19,7 @@ from accelerate import PartialState
 from filelock import FileLock, Timeout
 from torch import nn
 
-from headcount.atomic import write_atomically
+from headcount.atomic import refuse_bad_output, sweep, write_text
 from headcount.errors import HeadcountError, Stopped
 from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.loading.folder import first_line
@@ -37,10 +37,12 @@ from headcount.runs.run import batches_of
 from headcount.runs.settings import RunSettings
 from headcount.runs.stages import rank_heads
 from headcount.study.plan import SETTINGS, Job, StudySettings
+from headcount.study.results import FILE as RESULTS
 from headcount.study.results import write_results
 from headcount.surgery.remove import remove_heads
 from headcount.tasks.registry import make_task
 
+STALE = 3600.0  # seconds after which what another process was writing is taken for dead
 PARTS = ("runs", "bases", "rankings", "locks")
 Runs = dict[str, RunSettings]  # by the names of their folders
 
@@ -96,6 +98,7 @@ def open_study(study: StudySettings, folder: Path) -> Places:
     """Make the study's folder, or check that the one that exists belongs to this study."""
     settings = json.loads(json.dumps(asdict(study)))
     known = folder / SETTINGS
+    refuse_bad_output(folder)
     if folder.exists() and not known.is_file():
         if not folder.is_dir():
             raise HeadcountError(f"{folder} is a file; give a folder for the study")
@@ -125,8 +128,9 @@ def open_study(study: StudySettings, folder: Path) -> Places:
     try:
         for part in PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True)
-        text = json.dumps(settings, indent=2) + "\n"
-        write_atomically(known, lambda path: path.write_text(text, encoding="utf-8"))
+        for file in (known, folder / RESULTS):
+            sweep(file, older_than=STALE)
+        write_text(known, json.dumps(settings, indent=2) + "\n")
     except OSError as error:
         raise HeadcountError(f"{folder} cannot be written: {error.strerror or error}") from error
     return Places(folder)

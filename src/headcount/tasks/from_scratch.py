@@ -17,8 +17,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from tokenizers.trainers import BpeTrainer
 from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
+from headcount.atomic import new_folder
 from headcount.errors import HeadcountError
-from headcount.loading.folder import new_folder
 
 PREFIX = "scratch:"
 RECIPE = 1  # part of the name of a kept folder; raise it when the same settings give another model

@@ -72,8 +72,10 @@ class Cutter:
         """
         trainer = self.trainer
         assert self._to_stay is not None
-        trainer.cut(self._to_stay())
-        self._to_stay = None
+        try:
+            trainer.cut(self._to_stay())
+        finally:
+            self._to_stay = None
         if trainer.state.global_step >= trainer.state.max_steps:
             return None
         trainer._save_checkpoint(trainer.plain_model(), trial=None)
