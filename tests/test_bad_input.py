@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,8 @@ from torch import nn
 import headcount as hc
 from headcount import HeadMask
 from tests.tiny import build, difference, family_named, mask_for, run
+
+EVIDENCE = Path(__file__).parents[1] / "evidence"
 
 
 def mistake(says: str) -> Any:
@@ -144,6 +147,84 @@ def test_a_broken_mask_file_is_refused(text: str, says: str, tmp_path: Path) -> 
         HeadMask.load(path)
 
 
+SMALL = {
+    "format": "headcount mask 1",
+    "model_type": "bert",
+    "kept": 3,
+    "of": 8,
+    "blocks": [
+        {"name": "encoder.0", "heads": 4, "kept": [0, 2]},
+        {"name": "encoder.1", "heads": 4, "kept": [3]},
+    ],
+}
+
+
+def test_a_mask_file_is_what_was_written(tmp_path: Path) -> None:
+    (tmp_path / "mask.json").write_text(json.dumps(SMALL))
+    mask = HeadMask.load(tmp_path / "mask.json")
+    assert mask.names == ("encoder.0.0", "encoder.0.2", "encoder.1.3")
+    assert mask.to_dict() == SMALL
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("format",), "headcount mask 2", "'headcount mask 2' as format, expected 'headcount mask"),
+        (("format",), None, "None as format, expected"),
+        (("model_type",), 3, "3 as model_type, expected text"),
+        (("model_type",), "\x1b[31m", "as model_type, expected text to print"),
+        (("kept",), 2, "says that 2 of 8 heads are kept, but its blocks keep 3 of 8"),
+        (("kept",), 3.0, "3.0 as kept, expected a whole number from 0"),
+        (("of",), 9, "says that 3 of 9 heads are kept, but its blocks keep 3 of 8"),
+        (("of",), True, "True as of, expected a whole number from 0"),
+        (("blocks",), [], r"\[\] as blocks, expected a list of blocks"),
+        (("blocks",), {}, "{} as blocks, expected a list of blocks"),
+        (("blocks", 1), [], r"block 1 is \[\], expected keys and values"),
+        (("blocks", 1, "name"), 1, "block 1 has 1 as name, expected text"),
+        (("blocks", 1, "name"), "encoder.0", "two of its blocks have the same name"),
+        (("blocks", 1, "heads"), 0, "block 1 has 0 as heads, expected a whole number from 1"),
+        (("blocks", 1, "heads"), 4.0, "block 1 has 4.0 as heads, expected a whole number from 1"),
+        (("blocks", 1, "heads"), float("inf"), "block 1 has inf as heads, expected a whole number"),
+        (("blocks", 1, "heads"), 10**12, "1000000000004 heads, but no model has more than 1,048,5"),
+        (("blocks", 1, "kept"), [0.9], r"\[0.9\] as kept, expected a list of whole numbers"),
+        (("blocks", 1, "kept"), [True], r"\[True\] as kept, expected a list of whole numbers"),
+        (("blocks", 1, "kept"), "02", "'02' as kept, expected a list of whole numbers"),
+        (("blocks", 1, "kept"), {}, "{} as kept, expected a list of whole numbers"),
+    ],
+)
+def test_a_mask_file_that_headcount_never_writes_is_refused(
+    place: tuple[Any, ...], value: Any, says: str, tmp_path: Path
+) -> None:
+    data = copy.deepcopy(SMALL)
+    inner: Any = data
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    (tmp_path / "mask.json").write_text(json.dumps(data))
+    with mistake(says):
+        HeadMask.load(tmp_path / "mask.json")
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "Infinity", "\ud800", '{"blocks": 1e999}'])
+def test_a_file_that_is_no_mask_at_all_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "mask.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with mistake("not valid JSON|not a head mask"):
+        HeadMask.load(tmp_path / "mask.json")
+
+
+def test_every_mask_of_the_evidence_can_still_be_read() -> None:
+    files = sorted(EVIDENCE.glob("*/masks.json"))
+    masks = [mask for file in files for mask in json.loads(file.read_text()).values()]
+    assert len(masks) > 100
+    for mask in masks:
+        assert HeadMask.from_dict(mask).to_dict() == mask
+
+
+def test_a_mask_for_more_heads_than_any_model_has_is_refused() -> None:
+    with mistake("no model has more than 1,048,576"):
+        HeadMask("bert", (("encoder.0", 10**15),), frozenset())
+
+
 @pytest.mark.parametrize("kept", [[0, 0], [4], [-1]])
 def test_a_mask_file_with_impossible_heads_is_refused(kept: list[int], tmp_path: Path) -> None:
     data = mask_for(build("bert"), "half").to_dict()
@@ -155,5 +236,5 @@ def test_a_mask_file_with_impossible_heads_is_refused(kept: list[int], tmp_path:
 
 
 def test_a_missing_mask_file_is_told(tmp_path: Path) -> None:
-    with mistake("cannot read the mask .*nowhere.json"):
+    with mistake("cannot read the mask .*nowhere.json: there is no file"):
         HeadMask.load(tmp_path / "nowhere.json")

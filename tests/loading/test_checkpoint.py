@@ -192,7 +192,8 @@ def test_a_config_for_another_size_is_refused(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     config = json.loads(file.read_text())
-    config["quantization_config"]["mask"]["blocks"][1]["heads"] = 6
+    mask = config["quantization_config"]["mask"]
+    mask["blocks"][1]["heads"], mask["of"] = 6, 14
     file.write_text(json.dumps(config))
     with pytest.raises(hc.HeadcountError, match=r"6 heads in encoder\.1, but .* built with 4"):
         type(model).from_pretrained(tmp_path)
@@ -203,7 +204,9 @@ def test_a_config_that_disagrees_with_the_weights_is_refused(tmp_path: Path) -> 
     model.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     config = json.loads(file.read_text())
-    config["quantization_config"]["mask"]["blocks"][1]["kept"] = [0, 1, 2, 3]
+    mask = config["quantization_config"]["mask"]
+    mask["kept"] += 4 - len(mask["blocks"][1]["kept"])
+    mask["blocks"][1]["kept"] = [0, 1, 2, 3]
     file.write_text(json.dumps(config))
     with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
         type(model).from_pretrained(tmp_path)

@@ -8,11 +8,12 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from reprlib import repr as in_brief
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headcount.errors import HeadcountError, SettingError
+from headcount.errors import HeadcountError
 from headcount.pruners.methods import DEFAULT
 from headcount.tasks.registry import CLASSES
 
@@ -135,9 +136,12 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
     for method, own in by_method.items():
         if not isinstance(own, dict):
             raise recipe.error(
-                ("settings", str(method)), f"{method} must have settings below it, found {own!r}"
+                ("settings", str(method)),
+                f"{method} must have settings below it, found {in_brief(own)}",
             )
-    values["settings"] = by_method.get(values.get("method", DEFAULT), {})
+    method = values.get("method", DEFAULT)
+    # A method that is not text is refused when the recipe is read further.
+    values["settings"] = by_method.get(method, {}) if isinstance(method, str) else {}
 
 
 def _refuse_missing(values: dict[str, Any], where: str) -> None:
@@ -154,9 +158,7 @@ def _as_tuple(value: Any) -> Any:
 
 def pairs(given: list[str] | None) -> dict[str, Any]:
     """Texts of the form name=value as a dictionary; YAML reads the values."""
-    import yaml
-
-    from headcount.runs.recipe import read_yaml
+    from headcount.runs.recipe import NotYamlError, read_yaml
 
     made: dict[str, Any] = {}
     for text in given or ():
@@ -165,26 +167,28 @@ def pairs(given: list[str] | None) -> dict[str, Any]:
             raise HeadcountError(f"{text!r} is not a setting; expected name=value")
         try:
             made[name.strip()] = read_yaml(value)
-        except yaml.YAMLError:
+        except NotYamlError as error:
             raise HeadcountError(
-                f"the value of {name.strip()} is {value!r}, which YAML cannot read; put text with "
-                "signs between quotes, and close brackets"
+                f"the value of {name.strip()} is {in_brief(value)}, which YAML cannot read: "
+                f"{error.problem}"
             ) from None
     return made
 
 
 def refuse_wrong_setting(settings: RunSettings, recipe: Path | None) -> None:
     """Refuse a setting that the method cannot take, with its line if it is in the recipe."""
-    from headcount.pruners.methods import UnknownSettingError, read_settings
+    from headcount.pruners.methods import read_settings
     from headcount.runs.recipe import Recipe
 
     try:
         read_settings(settings.method, settings.settings, settings.training.warm_start)
-    except (SettingError, UnknownSettingError) as error:
-        if recipe is None:
+    except HeadcountError as error:
+        setting = getattr(error, "setting", None)
+        place = ("settings", settings.method, setting) if setting else ("method",)
+        read = None if recipe is None else Recipe.read(recipe)
+        if read is None or place not in read.lines:  # it is an option's
             raise
-        place = ("settings", settings.method, error.setting)
-        raise Recipe.read(recipe).error(place, str(error)) from error
+        raise read.error(place, str(error)) from error
 
 
 def fix_layout(given: Given, like: Path) -> None:

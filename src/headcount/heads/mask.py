@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as in_brief
 from typing import Any
 
 import torch
@@ -14,8 +16,10 @@ import torch
 from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
+from headcount.json_file import parse_json, read_bytes
 
 MASK_FILE = "mask.json"  # in the folder of a pruned model
+MOST_HEADS = 2**20  # of a model; the largest ones have some 20,000
 _FORMAT = "headcount mask 1"
 
 
@@ -37,11 +41,15 @@ class HeadMask:
     kept: frozenset[int]
 
     def __post_init__(self) -> None:
-        born = sum(count for _, count in self.layout)
-        strays = sorted(index for index in self.kept if not 0 <= index < born)
+        if self.born > MOST_HEADS:
+            raise HeadcountError(
+                f"a mask is for {self.born} heads, but no model has more than {MOST_HEADS:,}; give "
+                "the mask of a model"
+            )
+        strays = sorted(index for index in self.kept if not 0 <= index < self.born)
         if strays:
             raise HeadcountError(
-                f"a mask keeps head {strays[0]}, but its heads run from 0 to {born - 1}"
+                f"a mask keeps head {strays[0]}, but its heads run from 0 to {self.born - 1}"
             )
 
     @classmethod
@@ -110,9 +118,10 @@ class HeadMask:
     def by_block(self) -> dict[str, tuple[int, ...]]:
         """Numbers of the kept heads of each block."""
         kept: dict[str, tuple[int, ...]] = {}
-        offset = 0
+        indices, offset = self.indices, 0
         for name, count in self.layout:
-            kept[name] = tuple(h for h in range(count) if offset + h in self.kept)
+            own = indices[bisect_left(indices, offset) : bisect_left(indices, offset + count)]
+            kept[name] = tuple(index - offset for index in own)
             offset += count
         return kept
 
@@ -199,26 +208,21 @@ class HeadMask:
 
     @classmethod
     def from_dict(cls, data: Any) -> HeadMask:
-        """The mask that `to_dict` wrote."""
-        try:
-            layout = tuple((str(b["name"]), int(b["heads"])) for b in data["blocks"])
-            kept: set[int] = set()
-            offset = 0
-            for block, (name, count) in zip(data["blocks"], layout, strict=True):
-                heads = [int(head) for head in block["kept"]]
-                if len(set(heads)) < len(heads) or not all(0 <= head < count for head in heads):
-                    raise HeadcountError(
-                        f"block {name} keeps heads {heads}, expected different numbers "
-                        f"from 0 to {count - 1}; write the mask anew with HeadMask.save"
-                    )
-                kept.update(offset + head for head in heads)
-                offset += count
-            return cls(str(data["model_type"]), layout, frozenset(kept))
-        except (KeyError, TypeError, ValueError) as error:
-            raise HeadcountError(
-                f"this is not a head mask ({type(error).__name__}: {error}); expected JSON with "
-                "model_type and blocks, as HeadMask.save writes it"
-            ) from error
+        """The mask that `to_dict` wrote; anything else is refused, whoever wrote it."""
+        _refuse_other_form(data)
+        layout = tuple((block["name"], block["heads"]) for block in data["blocks"])
+        kept: set[int] = set()
+        offset = 0
+        for block in data["blocks"]:
+            kept.update(offset + head for head in block["kept"])
+            offset += block["heads"]
+        mask = cls(data["model_type"], layout, frozenset(kept))
+        if (data["kept"], data["of"]) != (len(mask), mask.born):
+            raise _not_a_mask(
+                f"it says that {data['kept']} of {data['of']} heads are kept, but its blocks keep "
+                f"{len(mask)} of {mask.born}"
+            )
+        return mask
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the mask as JSON; an interrupted write leaves no partial file."""
@@ -230,12 +234,17 @@ class HeadMask:
     def load(cls, path: str | os.PathLike[str]) -> HeadMask:
         """Read a mask from its JSON file."""
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise HeadcountError(f"cannot read the mask {path}: {error.strerror}") from error
+            data = parse_json(read_bytes(Path(path)).decode("utf-8"))
+        except HeadcountError as error:
+            raise HeadcountError(f"cannot read the mask {path}: {error}") from error
         except ValueError as error:
-            raise HeadcountError(f"the mask {path} is not valid JSON: {error}") from error
-        return cls.from_dict(data)
+            raise HeadcountError(
+                f"the mask {path} is not valid JSON: {error}; write it again with HeadMask.save"
+            ) from error
+        try:
+            return cls.from_dict(data)
+        except HeadcountError as error:
+            raise HeadcountError(f"{path}: {error}") from error
 
 
 def count_to_keep(keep: int | float, total: int) -> int:
@@ -248,6 +257,64 @@ def count_to_keep(keep: int | float, total: int) -> int:
             "or a fraction between 0 and 1"
         )
     return int(keep)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What a value of a mask must be, in words and as a test."""
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+_TEXT = _Form("text to print", lambda v: type(v) is str and v != "" and v.isprintable())
+_COUNT = _Form("a whole number from 0", lambda v: type(v) is int and v >= 0)
+_MASK = {
+    "format": _Form(repr(_FORMAT), lambda v: v == _FORMAT),
+    "model_type": _TEXT,
+    "kept": _COUNT,
+    "of": _COUNT,
+    "blocks": _Form("a list of blocks", lambda v: type(v) is list and v != []),
+}
+_BLOCK = {
+    "name": _TEXT,
+    "heads": _Form("a whole number from 1", lambda v: type(v) is int and v > 0),
+    "kept": _Form(
+        "a list of whole numbers", lambda v: type(v) is list and all(type(h) is int for h in v)
+    ),
+}
+
+
+def _refuse_other_form(data: Any) -> None:
+    """Refuse what `to_dict` never writes. Types are exact: true, 2.0 and "2" are no numbers."""
+    _refuse_other_values("it", data, _MASK)
+    for number, block in enumerate(data["blocks"]):
+        _refuse_other_values(f"block {number}", block, _BLOCK)
+        heads, count = block["kept"], block["heads"]
+        if len(set(heads)) < len(heads) or not all(0 <= head < count for head in heads):
+            raise HeadcountError(
+                f"block {block['name']} keeps heads {in_brief(heads)}, expected different numbers "
+                f"from 0 to {count - 1}; write the mask again with HeadMask.save"
+            )
+    names = [block["name"] for block in data["blocks"]]
+    if len(set(names)) < len(names):
+        raise _not_a_mask("two of its blocks have the same name")
+
+
+def _refuse_other_values(what: str, data: Any, expected: dict[str, _Form]) -> None:
+    if type(data) is not dict:
+        raise _not_a_mask(f"{what} is {in_brief(data)}, expected keys and values")
+    for name, form in expected.items():
+        if name not in data:
+            raise _not_a_mask(f"{what} has no {name}")
+        if not form.fits(data[name]):
+            raise _not_a_mask(f"{what} has {in_brief(data[name])} as {name}, expected {form.words}")
+
+
+def _not_a_mask(problem: str) -> HeadcountError:
+    return HeadcountError(
+        f"this is not a head mask: {problem}; give one that headcount or HeadMask.save wrote"
+    )
 
 
 def _describe(model_type: str, layout: tuple[tuple[str, int], ...]) -> str:

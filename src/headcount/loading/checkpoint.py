@@ -9,6 +9,8 @@ model is an ordinary one: it is not marked as quantised.
 from __future__ import annotations
 
 import functools
+import re
+from reprlib import repr as in_brief
 from typing import Any
 
 from transformers import PreTrainedModel, modeling_utils
@@ -32,25 +34,50 @@ class KeptHeads(QuantizationConfigMixin):
     """The entry in `config.json`: the mask of the heads whose weights are in the checkpoint.
 
     Attributes:
-        mask: what `HeadMask.to_dict` wrote; empty for a model pruned by transformers v4.
+        mask: what `HeadMask.to_dict` wrote; None for a model pruned by transformers v4.
         pruned_heads: removed heads by layer number, as transformers v4 wrote them.
+
+    Both come from a file and may be anything; `for_model` refuses what is wrong.
     """
 
     def __init__(
         self,
-        mask: dict[str, Any] | None = None,
-        pruned_heads: dict[str, list[int]] | None = None,
+        mask: Any = None,
+        pruned_heads: Any = None,
         **_: Any,
     ) -> None:
         self.quant_method = METHOD  # type: ignore[assignment]
-        self.mask = mask or {}
-        self.pruned_heads = pruned_heads or {}
+        self.mask = mask
+        self.pruned_heads = pruned_heads
+
+    @classmethod
+    def of(cls, config: Any) -> KeptHeads | None:
+        """The entry of a configuration, which may be one of transformers v4; None for neither.
+
+        Raises:
+            HeadcountError: the model is quantised.
+        """
+        entry = getattr(config, "quantization_config", None)
+        pruned = getattr(config, "pruned_heads", None)
+        if entry is None:
+            return cls(pruned_heads=pruned) if pruned else None
+        method = entry.get("quant_method")
+        if method != METHOD:
+            raise HeadcountError(
+                f"this model is quantised ({method}) and its rows cannot be cut; "
+                "remove heads from the unquantised model, then quantise the result"
+            )
+        return cls(entry.get("mask"), entry.get("pruned_heads"))
 
     def for_model(self, heads: HeadMap) -> HeadMask:
         """The mask for a model just built at full size."""
-        if self.mask:
-            return _mask_from_config(HeadMask.from_dict(self.mask), heads)
-        return _mask_from_version_4(self.pruned_heads, heads)
+        if self.mask is None or (self.mask == {} and self.pruned_heads):
+            return _mask_from_version_4(self.pruned_heads, heads)
+        try:
+            mask = HeadMask.from_dict(self.mask)
+        except HeadcountError as error:
+            raise HeadcountError(f"the kept heads in config.json: {error}") from error
+        return _mask_from_config(mask, heads)
 
 
 def _mask_from_config(mask: HeadMask, heads: HeadMap) -> HeadMask:
@@ -68,19 +95,47 @@ def _mask_from_config(mask: HeadMask, heads: HeadMap) -> HeadMask:
     )
 
 
-def _mask_from_version_4(pruned: dict[str, list[int]], heads: HeadMap) -> HeadMask:
-    layers = max((int(layer) for layer in pruned), default=0) + 1
-    if len({block.kind for block in heads.blocks}) > 1 or layers > _layers(heads):
+def _mask_from_version_4(pruned: Any, heads: HeadMap) -> HeadMask:
+    """The mask that leaves out what transformers v4 removed, by layer.
+
+    A wrong number must be refused: it would remove a head of another layer.
+    """
+    if not isinstance(pruned, dict):
+        raise _not_of_version_4(f"is {in_brief(pruned)}, expected lists of heads by layer")
+    layers = {layer: _layer(layer) for layer in pruned}
+    if len(set(layers.values())) < len(layers):
+        raise _not_of_version_4("names a layer twice")
+    last = max(layers.values(), default=0)
+    if len({block.kind for block in heads.blocks}) > 1 or last >= _layers(heads):
         raise HeadcountError(
-            f"config.json has pruned_heads of transformers v4 for layer {layers - 1}, which this "
+            f"config.json has pruned_heads of transformers v4 for layer {last}, which this "
             "model does not have; config.json is damaged or belongs to another model"
         )
-    gone = {
-        heads.blocks[int(layer) * len(heads.blocks) // _layers(heads)].offset + head
-        for layer, removed in pruned.items()
-        for head in removed
-    }
+    gone: set[int] = set()
+    for layer, removed in pruned.items():
+        block = heads.blocks[layers[layer] * len(heads.blocks) // _layers(heads)]
+        is_list = isinstance(removed, list | tuple)
+        if not is_list or not all(type(head) is int and 0 <= head < block.born for head in removed):
+            raise _not_of_version_4(
+                f"has {in_brief(removed)} for layer {layer}, expected numbers from 0 to "
+                f"{block.born - 1}"
+            )
+        gone.update(block.offset + head for head in removed)
     return HeadMask.from_indices(heads, set(heads.indices) - gone)
+
+
+def _layer(key: Any) -> int:
+    """The number of a layer, which is text in JSON and a number in an older configuration."""
+    if (type(key) is int and key >= 0) or (type(key) is str and re.fullmatch("[0-9]{1,9}", key)):
+        return int(key)
+    raise _not_of_version_4(f"has {in_brief(key)} as a layer, expected a number from 0")
+
+
+def _not_of_version_4(problem: str) -> HeadcountError:
+    return HeadcountError(
+        f"pruned_heads of config.json {problem}; restore the config.json that was saved with the "
+        "weights"
+    )
 
 
 def _layers(heads: HeadMap) -> int:
@@ -129,7 +184,7 @@ def _see_version_4(original: Any) -> Any:
         if pruned and getattr(config, "quantization_config", None) is None:
             config.quantization_config = {
                 "quant_method": METHOD,
-                "pruned_heads": {str(layer): list(heads) for layer, heads in pruned.items()},
+                "pruned_heads": pruned,
             }
         return original(config, *args, **kwargs)
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from reprlib import repr as in_brief
 from typing import Any
 
 import transformers
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
+from headcount.json_file import parse_json, read_bytes
 from headcount.loading import checkpoint
 from headcount.surgery.remove import remove_heads
 
@@ -27,6 +26,14 @@ COMPANIONS = (
     "*.model", "*preprocessor_config.json", "processor_config.json", "chat_template*",
     "generation_config.json", "normalizer.json",
 )  # fmt: skip
+# A folder may bring Python code. transformers would ask whether to run it; we never do.
+NO_CODE: dict[str, Any] = {"trust_remote_code": False}
+# The largest numbers that a configuration may have, by its keys: more than any model has.
+MOST = (
+    (re.compile(r"layer|expert|depth|heads?$"), 10_000),
+    (re.compile(r"label"), 1_000_000),
+    (re.compile(r"size|dim|embd|^d_"), 10_000_000),
+)
 
 
 def load_model(source: str) -> PreTrainedModel:
@@ -39,15 +46,13 @@ def load_model(source: str) -> PreTrainedModel:
         HeadcountError: there is no model, or it is damaged, quantised, or lacks weights.
     """
     refuse_bad_folder(source)
-    try:
-        config = AutoConfig.from_pretrained(source)
+    with loading(source):
+        config = AutoConfig.from_pretrained(source, **NO_CODE)
         refuse_quantised(config)
         cls = _model_class(config)
-        model, info = cls.from_pretrained(source, config=config, output_loading_info=True)
-    except (OSError, ValueError, HFValidationError, SafetensorError) as error:
-        raise HeadcountError(f"cannot load a model from {source}: {first_line(error)}") from error
-    except RuntimeError as error:
-        raise HeadcountError(_why_weights_do_not_fit(source, error)) from error
+        model, info = cls.from_pretrained(
+            source, config=config, output_loading_info=True, **NO_CODE
+        )
     missing = sorted(info["missing_keys"])
     if missing:
         raise HeadcountError(
@@ -64,26 +69,67 @@ def random_model(source: str) -> PreTrainedModel:
         source: a folder, which needs only a `config.json`, or a name on the hub.
     """
     refuse_bad_folder(source)
-    try:
-        config = AutoConfig.from_pretrained(source)
-    except (OSError, ValueError, HFValidationError) as error:
-        raise HeadcountError(
-            f"cannot read a configuration from {source}: {first_line(error)}"
-        ) from error
-    refuse_quantised(config)
-    entry = vars(config).pop("quantization_config", None)
-    cls = _model_class(config)
-    model: PreTrainedModel = (AutoModel.from_config if cls is AutoModel else cls)(config)
-    if entry:
-        heads = find_heads(model)
-        remove_heads(model, checkpoint.KeptHeads(**entry).for_model(heads))
+    with loading(source):
+        config = AutoConfig.from_pretrained(source, **NO_CODE)
+        kept = checkpoint.KeptHeads.of(config)
+        vars(config).pop("quantization_config", None)
+        cls = _model_class(config)
+        model: PreTrainedModel = (AutoModel.from_config if cls is AutoModel else cls)(config)
+        if kept is not None:
+            remove_heads(model, kept.for_model(find_heads(model)))
     return model
+
+
+@contextmanager
+def loading(source: str) -> Iterator[None]:
+    """Turn whatever another library raises about a damaged folder into one sentence.
+
+    A configuration can hold anything, so that any exception may come out of the classes that it
+    is given to: a KeyError for an activation, a ZeroDivisionError for a model without heads.
+
+    Args:
+        source: the folder or the name on the hub, for the sentence.
+    """
+    try:
+        yield
+    except HeadcountError:
+        raise
+    except Exception as error:
+        raise HeadcountError(_why_not_loaded(source, error)) from error
+
+
+def _why_not_loaded(source: str, error: Exception) -> str:
+    if isinstance(error, RuntimeError) and "mismatch" in str(error).lower():
+        return (
+            f"the weights in {source} do not have the shapes that its config.json says: the kept "
+            "heads written there disagree with the weights; restore the config.json that was saved "
+            "with them"
+        )
+    if "weights_only" in str(error):  # torch's own words advise to run what is in the file
+        return (
+            f"cannot load a model from {source}: its weights are in a pickle that holds more than "
+            "weights, which is never run; give weights in safetensors"
+        )
+    reason = first_line(error)
+    if " " not in reason:  # a KeyError says nothing but the key
+        reason = f"{type(error).__name__}: {reason}"
+    return (
+        f"cannot load a model from {source}: {reason}; give a folder as save_pretrained wrote it, "
+        "or a name on the hub"
+    )
 
 
 def refuse_bad_folder(source: str) -> None:
     """Refuse a folder that holds no model, before anything tries to load it."""
     path = Path(source)
-    if not path.exists():
+    try:
+        there = path.exists()
+    except (OSError, ValueError) as error:  # a name that is too long, or has a zero in it
+        raise HeadcountError(
+            f"{in_brief(source)} cannot be the name of a model: "
+            f"{getattr(error, 'strerror', None) or error}; give a model folder or a hub name"
+        ) from error
+    if not there:
         if source.startswith((".", "/", "~")):
             raise HeadcountError(f"there is no folder {source}; give a model folder or a hub name")
         return
@@ -94,74 +140,119 @@ def refuse_bad_folder(source: str) -> None:
             "wrote"
         )
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = parse_json(read_bytes(file).decode("utf-8"))
     except ValueError as error:
-        raise HeadcountError(f"{file} is damaged, it is not valid JSON: {error}") from error
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise HeadcountError(f"{file} is not a model's configuration: it names no model_type")
+        raise HeadcountError(
+            f"{file} is damaged, it is not valid JSON: {error}; restore the file"
+        ) from error
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise HeadcountError(
+            f"{file} is not a model's configuration: it names no model_type; restore the file"
+        )
+    entry = config.get("quantization_config")
+    if entry is not None and not isinstance(entry, dict):
+        raise HeadcountError(
+            f"{file} has {in_brief(entry)} as quantization_config, expected keys and values; "
+            "restore the file"
+        )
+    _refuse_absurd_sizes(file, config)
+
+
+def _refuse_absurd_sizes(file: Path, config: dict[str, Any]) -> None:
+    """Refuse numbers of layers, heads and so on that would keep a computer busy for days.
+
+    transformers makes something for each of them before it looks at the weights.
+    """
+    parts = [config]
+    for part in parts:  # which grows: a model of several towers has a part for each
+        parts.extend(value for value in part.values() if isinstance(value, dict))
+        for key, value in part.items():
+            most = next((most for words, most in MOST if words.search(key)), None)
+            numbers = [n for n in (value if isinstance(value, list) else [value]) if type(n) is int]
+            if most and max(numbers, default=0) > most:
+                raise HeadcountError(
+                    f"{file} has {in_brief(value)} as {key}, expected at most {most:,}; restore "
+                    "the file"
+                )
 
 
 def refuse_quantised(config: Any) -> None:
     """Refuse a quantised model, whose rows cannot be cut."""
-    entry = getattr(config, "quantization_config", None)
-    method = entry.get("quant_method") if isinstance(entry, dict) else None
-    if entry and method != checkpoint.METHOD:
-        raise HeadcountError(
-            f"this model is quantised ({method}) and its rows cannot be cut; "
-            "remove heads from the unquantised model, then quantise the result"
-        )
+    checkpoint.KeptHeads.of(config)
 
 
 def _model_class(config: Any) -> Any:
-    names = getattr(config, "architectures", None) or []
-    return getattr(transformers, names[0], AutoModel) if names else AutoModel
+    """The class that a configuration names; the base model's if transformers does not know it."""
+    names = getattr(config, "architectures", None)
+    if not names and names in (None, []):
+        return AutoModel
+    if not (isinstance(names, list) and isinstance(names[0], str)):
+        raise _wrong_architecture(names, "expected a list with the name of a class")
+    cls = getattr(transformers, names[0], AutoModel)
+    if cls is AutoModel:
+        return cls
+    if not (isinstance(cls, type) and issubclass(cls, PreTrainedModel)):
+        raise _wrong_architecture(names, "which is no model")
+    if not isinstance(config, getattr(cls, "config_class", None) or ()):
+        raise _wrong_architecture(names, f"which is no {config.model_type} model")
+    return cls
 
 
-def _why_weights_do_not_fit(source: str, error: RuntimeError) -> str:
-    if "mismatch" not in str(error).lower():
-        return f"cannot load a model from {source}: {first_line(error)}"
-    return (
-        f"the weights in {source} do not have the shapes that its config.json says: the kept heads "
-        "written there disagree with the weights; restore the config.json that was saved with them"
+def _wrong_architecture(names: Any, problem: str) -> HeadcountError:
+    return HeadcountError(
+        f"config.json has {in_brief(names)} as architectures, {problem}; restore the config.json "
+        "that was saved with the weights"
     )
 
 
 def first_line(error: Exception) -> str:
     """The message of another library's error, short enough for one sentence."""
-    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else repr(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return repr(error)
+    # The errors of some checks end their first line with a colon, and say what is wrong below it.
+    text = f"{lines[0]} {lines[1]}" if lines[0].endswith(":") and lines[1:] else lines[0]
+    return text.rstrip(".") if len(text) <= 400 else f"{text[:400]} …"
 
 
-def copy_companions(source: str, target: Path) -> None:
-    """Copy tokenizer, processor and generation files, so that the small model is ready to use."""
+def copy_companions(source: str, target: Path) -> tuple[str, ...]:
+    """Copy tokenizer, processor and generation files, so that the small model is ready to use.
+
+    A link that leads out of the folder is left out: whoever made the folder could have pointed it
+    at any file of the one who copies it.
+
+    Args:
+        source: a model folder or a name on the hub.
+        target: the folder to copy to. Files that it has already stay.
+
+    Returns:
+        The names of what was left out.
+    """
     if Path(source).is_dir():
         folder = Path(source)
     else:
         folder = Path(snapshot_download(source, allow_patterns=list(COMPANIONS)))
+    left_out = []
     for pattern in COMPANIONS:
-        for file in folder.glob(pattern):
-            if file.is_file() and not (target / file.name).exists():
+        for file in sorted(folder.glob(pattern)):
+            if not file.is_file() or (target / file.name).exists():
+                continue
+            if _leads_out(file, folder):
+                left_out.append(file.name)
+            else:
                 shutil.copyfile(file, target / file.name)
+    return tuple(left_out)
 
 
-@contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which gets its name only if the block ends without an error."""
-    if path.exists():
-        raise HeadcountError(f"{path} exists already; give a new folder for the output")
-    if not path.absolute().parent.is_dir():
-        raise HeadcountError(f"{path} cannot be written: {path.parent} is not a folder")
-    try:
-        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
-    except OSError as error:
-        raise HeadcountError(
-            f"{path} cannot be written: {error.strerror or error}; give another folder"
-        ) from error
-    try:
-        yield scratch
-        scratch.chmod(0o755)
-        scratch.rename(path)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise HeadcountError(f"{path} cannot be written: {reason}; make room for it") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def left_out_words(source: str, names: Sequence[str]) -> str:
+    """What to tell about files that were not copied."""
+    return f"left out, because they are links that lead out of {source}: {', '.join(names)}"
+
+
+def _leads_out(file: Path, folder: Path) -> bool:
+    """Whether a file is a link out of its folder. The hub's cache keeps its files in `blobs`."""
+    home, real = folder.resolve(), file.resolve()
+    homes = [home]
+    if home.parent.name == "snapshots":
+        homes.append(home.parents[1] / "blobs")
+    return not any(real.is_relative_to(one) for one in homes)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from importlib import import_module
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from headcount.errors import HeadcountError, SettingError
@@ -48,7 +50,7 @@ def register_method(pruner: type[Pruner]) -> type[Pruner]:
 
 def find_pruner(name: str) -> type[Pruner]:
     """The class of the method of that name."""
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise HeadcountError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
     row = METHODS[name]
     if isinstance(row, str):
@@ -101,9 +103,16 @@ def make_pruner(
     if keep is None and pruner.needs_keep(settings):
         raise HeadcountError(f"{name} needs to know how many heads to keep; give keep")
     for one in keep if isinstance(keep, Collection) else (keep,):
-        if one is not None and one <= 0:
-            raise HeadcountError(f"keep is {one}, expected one head or more; give a larger one")
+        if one is not None and not _is_keep(one):
+            raise HeadcountError(
+                f"keep is {one!r}, expected one head or more, or a fraction; give another one"
+            )
     return pruner(None if rank_all else keep, settings, seed=seed)
+
+
+def _is_keep(keep: Any) -> bool:
+    is_number = not isinstance(keep, bool) and isinstance(keep, Real)
+    return is_number and bool(0 < keep < math.inf)
 
 
 def read_settings(name: str, given: Mapping[str, Any], warm: bool = False) -> PrunerSettings:

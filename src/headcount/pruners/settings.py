@@ -8,7 +8,6 @@ tables of `docs/methods.md` are made from it.
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import types
 import typing
@@ -21,6 +20,7 @@ from headcount.errors import SettingError
 
 HIDDEN = {"recipe": None}  # metadata of a field that only Python code sets
 PRESET = "preset"
+LARGEST_INT, LARGEST_FLOAT = 2**63 - 1, 3.4e38  # of int64 and float32, which models compute in
 EXAMPLES = 512  # to fit output weights on, unless something else is said
 _Settings = TypeVar("_Settings", bound="PrunerSettings")
 
@@ -78,7 +78,7 @@ class PrunerSettings:
             try:
                 object.__setattr__(self, field.name, converted(hints[field.name], value))
             except ValueError:
-                raise SettingError(field.name, value, said(hints[field.name])) from None
+                raise SettingError(field.name, value, expected(hints[field.name], value)) from None
         if self.commit_at is not None and not 0 <= self.commit_at < 1:
             raise SettingError(
                 "commit_at", self.commit_at, "a share of the training; give one from 0 to below 1"
@@ -199,7 +199,7 @@ AFTER_THE_CHOICE = ("compensate", "compensate_sample")
 
 def find_preset(cls: type[_Settings], name: Any) -> _Settings:
     """The preset of that name."""
-    if name not in cls.presets:
+    if not isinstance(name, str) or name not in cls.presets:
         raise SettingError(PRESET, name, " or ".join(cls.presets) or "none, as there is no preset")
     preset: _Settings = cls.presets[name]
     return preset
@@ -245,10 +245,10 @@ def converted(hint: Any, value: Any) -> Any:
     if origin is Literal:
         return _literal(typing.get_args(hint), value)
     if hasattr(origin, "from_setting"):
-        return value if isinstance(value, origin) else origin.from_setting(value)
+        return value if isinstance(value, origin) else _from_setting(origin, value)
     if origin is tuple:
         return _tuple(typing.get_args(hint), value)
-    if isinstance(value, bool) and origin is not bool:
+    if (isinstance(value, bool) and origin is not bool) or _is_absurd(value):
         raise ValueError
     if origin is float and isinstance(value, int | float | str):
         return _number(value)
@@ -261,9 +261,23 @@ def converted(hint: Any, value: Any) -> Any:
 
 def _number(value: float | str) -> float:
     number = float(value)
-    if math.isnan(number):
+    if _is_absurd(number):  # as text can be
         raise ValueError
     return number
+
+
+def _is_absurd(value: Any) -> bool:
+    """Whether a value is a number that models cannot compute with: infinite, NaN, too large."""
+    if isinstance(value, float):
+        return not abs(value) <= LARGEST_FLOAT
+    return isinstance(value, int) and abs(value) > LARGEST_INT
+
+
+def _from_setting(kind: Any, value: Any) -> Any:
+    try:
+        return kind.from_setting(value)
+    except (TypeError, OverflowError):
+        raise ValueError from None
 
 
 def _literal(options: tuple[Any, ...], value: Any) -> Any:
@@ -311,6 +325,12 @@ def said(hint: Any) -> str:
     if hasattr(origin, "expects"):
         return str(origin.expects)
     return _SAID.get(origin, "text")
+
+
+def expected(hint: Any, value: Any) -> str:
+    """What a type accepts, in words for somebody who gave this value."""
+    usual = "number (finite, and of a usual size)" if _is_absurd(value) else "number"
+    return said(hint).replace("number", usual, 1)
 
 
 def shown(value: Any) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headcount.errors import HeadcountError
+from headcount.errors import SettingError
 from headcount.pruners.methods import DEFAULT
+from headcount.pruners.settings import LARGEST_FLOAT
 from headcount.tasks.base import DataSettings
 from headcount.training.teacher import Distillation
 
@@ -20,11 +21,45 @@ _COUNTS = (
     "batch_size", "eval_batch_size", "accumulation", "max_steps", "limit_train", "limit_eval",
     "max_length", "log_every", "evaluate_every",
 )  # fmt: skip
-_NUMBERS = {  # each may be any number above 0, and this one
-    "epochs": 0, "pruning_epochs": None, "recovery_epochs": None, "learning_rate": None,
-    "pruning_learning_rate": None, "warmup": 0, "weight_decay": 0, "max_grad_norm": 0,
-    "label_smoothing": 0, "adam_beta2": None,
+_MOST = 10**9  # of what is counted; more is a slip
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The numbers that a setting may be.
+
+    Attributes:
+        most: the largest; more is a slip, or makes no sense.
+        zero: whether it may be 0.
+        top: whether it may be the largest itself.
+    """
+
+    most: float
+    zero: bool = False
+    top: bool = True
+
+    def has(self, value: object) -> bool:
+        """Whether a value is such a number; NaN and infinity are none."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        low = value >= 0 if self.zero else value > 0
+        return low and (value <= self.most if self.top else value < self.most)
+
+    def __str__(self) -> str:
+        least = "from 0" if self.zero else "above 0 and"
+        return f"a number {least} {'up to' if self.top else 'below'} {self.most:,}"
+
+
+_EPOCHS = 1_000_000
+_NUMBERS = {
+    "epochs": _Range(_EPOCHS, zero=True), "pruning_epochs": _Range(_EPOCHS),
+    "recovery_epochs": _Range(_EPOCHS), "distil": _Range(1), "distil_temperature": _Range(1000),
+    "learning_rate": _Range(100), "pruning_learning_rate": _Range(100),
+    "warmup": _Range(_MOST, zero=True), "weight_decay": _Range(100, zero=True),
+    "max_grad_norm": _Range(LARGEST_FLOAT, zero=True), "label_smoothing": _Range(1, zero=True),
+    "adam_beta2": _Range(1, top=False),
 }  # fmt: skip
+NO_TRACKER = ("all", "none")  # what transformers takes beside the names of trackers
 
 
 @dataclass(frozen=True)
@@ -108,21 +143,17 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             value = getattr(self, name)
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            if value is not None and not (whole and value >= 1):
-                raise HeadcountError(f"{name} is {value!r}, expected a whole number from 1")
-        for name, least in _NUMBERS.items():
+            if value is not None and not (type(value) is int and 1 <= value <= _MOST):
+                raise SettingError(name, value, f"a whole number from 1 to {_MOST:,}")
+        for name, allowed in _NUMBERS.items():
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and (value > 0 or value == least)):
-                said = "from 0" if least == 0 else "above 0"
-                raise HeadcountError(f"{name} is {value!r}, expected a number {said}")
+            if value is not None and not allowed.has(value):
+                raise SettingError(name, value, str(allowed))
         for name, known in (("precision", PRECISIONS), ("scheduler", SCHEDULERS)):
             if getattr(self, name) not in known:
-                raise HeadcountError(
-                    f"there is no {name} {getattr(self, name)!r}; choose one of "
-                    f"{', '.join(one for one in known if one)}"
-                )
+                choices = ", ".join(one for one in known if one)
+                raise SettingError(name, getattr(self, name), f"one of {choices}")
+        _refuse_unknown_trackers(self.report_to)
         self.distillation()
 
     def after_fine_tuning(self) -> TrainingSettings:
@@ -137,6 +168,18 @@ class TrainingSettings:
         given = {"temperature": self.distil_temperature, "hidden": self.distil_hidden}
         said = {name: value for name, value in given.items() if value is not None}
         return Distillation(self.distil, **said)  # type: ignore[arg-type]
+
+
+def _refuse_unknown_trackers(given: tuple[str, ...]) -> None:
+    if not given:
+        return
+    # Its import takes seconds.
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    known = (*INTEGRATION_TO_CALLBACK, *NO_TRACKER)
+    for name in given:
+        if name not in known:
+            raise SettingError("report_to", name, f"one of {', '.join(sorted(known))}")
 
 
 @dataclass(frozen=True)
@@ -198,10 +241,8 @@ class RunSettings:
     variant: str | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.seed, int) and 0 <= self.seed < 2**32):
-            raise HeadcountError(
-                f"the seed is {self.seed!r}, expected a whole number; give one from 0 to 2**32 - 1"
-            )
+        if not (type(self.seed) is int and 0 <= self.seed < 2**32):
+            raise SettingError("seed", self.seed, "a whole number; give one from 0 to 2**32 - 1")
 
     @property
     def name(self) -> str:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headcount.errors import HeadcountError
+from headcount.atomic import refuse_bad_name
+from headcount.errors import HeadcountError, SettingError
 from headcount.pruners.methods import (
     METHODS,
     UNPRUNED,
@@ -28,6 +29,7 @@ from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettin
 SETTINGS = "study.json"  # a study file too, since YAML reads JSON
 OWN = "own"  # as a keep: the count that a method finds
 RECOVERY_EPOCHS = "recovery_epochs"
+MOST_RUNS = 10_000
 _NAME = re.compile(r"\w[\w.+=-]*")  # the name of a variant becomes a part of folder names
 Count = float | int | None  # of heads; None for the one that the method finds
 
@@ -83,9 +85,14 @@ class StudySettings:
                 )
             if not isinstance(own, dict):
                 raise recipe.error(("settings", name), f"{name} must have settings below it")
-        study.entries(recipe)
-        for run in study.runs().values():
+        _refuse_too_many(study.entries(recipe), recipe)
+        try:
+            runs = study.runs()
+        except SettingError as error:  # a seed, which is the study's or an entry's
+            raise recipe.error((f"{error.setting}s",), str(error)) from error
+        for name, run in runs.items():
             try:
+                refuse_bad_name(name)
                 make_pruner(run.method, run.keep, run.settings, seed=run.seed)
             except HeadcountError as error:
                 raise recipe.error(_place(run.name, study, error), str(error)) from error
@@ -123,10 +130,20 @@ class StudySettings:
         return {name: run for job in self.jobs() for name, run in job.runs.items()}
 
 
+def _refuse_too_many(entries: list[Entry], recipe: Recipe) -> None:
+    """Refuse lists that multiply to more runs than anybody waits for, before they are made."""
+    number = sum(len(seeds) for entry in entries for seeds in entry.seeds.values())
+    if number > MOST_RUNS:
+        raise recipe.error(
+            ("methods",),
+            f"this study has {number:,} runs, expected at most {MOST_RUNS:,}; split it",
+        )
+
+
 def _place(name: str, study: StudySettings, error: HeadcountError) -> Key:
     """The key of an entry's mistake: the setting that is wrong, if it is one."""
     if name not in study.settings:
-        return ("keep",)
+        return ("keep",) if study.keep else ("methods",)
     setting = str(getattr(error, "setting", ""))
     return ("settings", name, setting) if setting in study.settings[name] else ("settings", name)
 
