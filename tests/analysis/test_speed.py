@@ -97,5 +97,5 @@ def test_random_weights_follow_the_configuration(tmp_path: Path) -> None:
 def test_models_of_other_inputs_are_refused() -> None:
     whole = build("bert")
     work = random_work(whole, [1], [5], beams=0)
-    with pytest.raises(HeadcountError, match="images takes pixel_values, but whole takes"):
+    with pytest.raises(HeadcountError, match="images cannot be timed beside whole: its class"):
         bench_models({"whole": whole, "images": build("vit")}, work, Silent(), rounds=3)

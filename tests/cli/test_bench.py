@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
 import headcount as hc
 from headcount import HeadMask
 from headcount.analysis import load_analysis
-from tests.tiny import build
+from tests.tiny import build, family_named
 
 
 def test_command_writes_table_figure_and_data(tmp_path: Path, headcount: Any) -> None:
@@ -62,6 +63,49 @@ def test_bad_input_is_told(
     ended = headcount("bench", *arguments)
     assert ended.code == 2
     assert words in ended.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"vocab_size": 60}, "word_embeddings.weight is 60 × 32, but that of whole is 50 × 32"),
+        ({"hidden_size": 64}, "word_embeddings.weight is 50 × 64"),
+        ({"max_position_embeddings": 8}, "position_embeddings.weight is 8 × 32"),
+        ({"num_hidden_layers": 2}, "is missing, but"),
+        ({"num_attention_heads": 2}, "number of heads in encoder.0 is 2"),
+    ],
+)
+def test_models_that_differ_in_more_than_heads_are_not_measured(
+    changed: dict[str, int],
+    words: str,
+    tmp_path: Path,
+    headcount: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = build("bert")
+    whole.save_pretrained("whole")
+    BertForMaskedLM(BertConfig(**family_named("bert").settings | changed)).save_pretrained("other")
+    ended = headcount("bench", "whole", "other", "--batch-size", "1", "--length", "5")
+    assert ended.code == 2
+    assert words in ended.err and "pruned from the same one" in ended.err
+
+
+def test_models_of_two_tasks_are_not_measured(
+    tmp_path: Path, headcount: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = BertConfig(**family_named("bert").settings)
+    BertForMaskedLM(config).save_pretrained("whole")
+    for name, labels in (("two", 2), ("three", 3)):
+        config.num_labels = labels
+        BertForSequenceClassification(config).save_pretrained(name)
+    ended = headcount("bench", "whole", "two", "--batch-size", "1", "--length", "5")
+    assert ended.code == 2
+    assert "its class is BertForSequenceClassification" in ended.err
+    ended = headcount("bench", "two", "three", "--batch-size", "1", "--length", "5")
+    assert ended.code == 2
+    assert "classifier.weight is 3 × 32" in ended.err
 
 
 def test_a_task_gives_its_own_lengths(

@@ -112,3 +112,62 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path: Path, text: str | None, 
         (tmp_path / "results.csv").write_text(text)
     with pytest.raises(HeadcountError, match=says):
         read_study(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("metrics.json", "null", "run ste-6-seed1 is missing or broken"),
+        ("metrics.json", "[" * 200_000, "run ste-6-seed1 is missing or broken"),
+        ("settings.json", "[]", "run ste-6-seed1 is missing or broken: its settings.json is not"),
+        ("settings.json", '{"settings": [1]}', r"'settings' is [1], expected names with values"),
+        ("settings.json", '{"settings": {"lambda": "much"}}', "'lambda' is 'much'"),
+        ("settings.json", '{"seed": "one"}', "'seed' is 'one', expected a whole number"),
+        ("importance.json", '{"heads": {}}', "run ste-6-seed1 has no readable importances"),
+        ("selection_history.json", '{"selections": [{"step": 1, "heads": [99]}]}',
+         "run ste-6-seed1 has a selection history of head 99, but its mask is of 48 heads"),
+        ("selection_history.json", '{"selections": 3}', "has no readable selection history"),
+        ("mask.json", "null", "run ste-6-seed1 has no readable mask"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_of_a_run_is_a_problem(
+    study_folder: Path, file: str, content: str, says: str
+) -> None:
+    (study_folder / "runs" / "ste-6-seed1" / file).write_text(content)
+    study = read_study(study_folder)
+    assert [problem for problem in study.problems if says in problem]
+    assert len(study.runs) >= 56
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '{"methods": 3}', "[" * 2000, "\x00", "{"])
+def test_a_damaged_study_file_is_a_problem(study_folder: Path, content: str) -> None:
+    (study_folder / "study.json").write_text(content)
+    study = read_study(study_folder)
+    assert [problem for problem in study.problems if "is guessed from its results" in problem]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "fine"),
+    [
+        ("seed", "inf", False), ("seed", "1e300", False), ("seed", "0.5", False),
+        ("seed", "9" * 400, False), ("heads", "inf", False), ("heads", "-", False),
+        ("value", "9" * 400, True), ("value", "inf", True), ("seconds", "inf", True),
+        ("keep", "1e999", True),
+    ],
+)  # fmt: skip
+def test_numbers_that_cannot_be_are_told(
+    study_folder: Path, column: str, cell: str, fine: bool
+) -> None:
+    results = pd.read_csv(study_folder / "results.csv", dtype=str)
+    results.loc[0, column] = cell
+    results.to_csv(study_folder / "results.csv", index=False)
+    study = read_study(study_folder)
+    told = [p for p in study.problems if p.startswith("line 2 of results.csv has no value")]
+    assert bool(told) is not fine
+
+
+def test_results_with_too_many_fields_are_refused(study_folder: Path) -> None:
+    head, *rows = (study_folder / "results.csv").read_text().splitlines()
+    (study_folder / "results.csv").write_text("\n".join([head, *(f"{row},x" for row in rows)]))
+    with pytest.raises(HeadcountError, match=r"its results\.csv cannot be read"):
+        read_study(study_folder)

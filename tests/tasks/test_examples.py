@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_data_without_labels_is_told() -> None:
         labelled(table(text=["x", "y"], label=["-", "-"]))
 
 
-@pytest.mark.parametrize("value", [None, ["list"], {"a": "dict"}])
+@pytest.mark.parametrize("value", [None, ["list"], {"a": "dict"}, math.nan, math.inf, b"bytes"])
 def test_a_row_without_text_is_told(value: Any) -> None:
     with mistake("row 2 of t.csv has .* in the column 'text' where a text is expected"):
         labelled(table(text=["x", value], label=["a", "b"]))
@@ -122,3 +123,20 @@ def test_a_value_that_is_no_number_is_told() -> None:
     assert number_values(labels("1.5", "2")) == [1.5, 2.0]
     with mistake("row 2 of t.csv has the label 'high' where a number is expected"):
         number_values(labels("1.5", "high"))
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, ["list"], {"a": "dict"}, b"bytes"])
+def test_a_label_that_is_none_is_told(value: Any) -> None:
+    with mistake("row 2 of t.csv has .* in the column 'label' where a text is expected"):
+        labelled(table(text=["x", "y"], label=["a", value]))
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "1e999"])
+def test_a_value_must_be_finite(value: str) -> None:
+    with mistake("row 2 of t.csv has the label .* where a number is expected"):
+        number_values(labels("1.5", value))
+
+
+def test_a_label_may_have_thousands_of_digits() -> None:
+    assert label_names(labels("9" * 5000, "1")) == ("1", "9" * 5000)
+    assert labelled(table(text=["x", "y"], label=[10**400, 0])).labels == ["1" + "0" * 400, "0"]

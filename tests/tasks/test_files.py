@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import gzip
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 
-from headcount.tasks.files import Table, read_table
+from headcount.errors import HeadcountError
+from headcount.tasks.files import Table, find_data, list_folder, read_lines, read_table
 from tests.tasks.tiny_text import mistake, write_table
 
 ROWS = {"text": ["null", 'NA "quoted', "ö, ß\u2028\u0085…"], "label": ["nan", "", "None"]}
@@ -25,9 +30,10 @@ def test_csv_may_have_lines_within_a_text(tmp_path: Path) -> None:
     assert read_table(write_table(tmp_path / "t.csv", columns)).columns == columns
 
 
-def test_csv_may_have_long_documents(tmp_path: Path) -> None:
-    columns = {"text": ["x" * 200_000], "label": ["a"]}
-    assert read_table(write_table(tmp_path / "t.csv", columns)).columns == columns
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_a_cell_may_have_a_long_document(ending: str, tmp_path: Path) -> None:
+    columns = {"text": ["x" * 10_000_000], "label": ["a"]}
+    assert read_table(write_table(tmp_path / f"t.{ending}", columns)).columns == columns
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_no_text(tmp_path: Path) -> None:
@@ -131,6 +137,10 @@ def test_open_quotes_are_told_with_the_line(tmp_path: Path) -> None:
         ('{"text": "b"}', "is ragged: line 2 has the keys text, but the first has text, label"),
         ('{"text": ', "line 2 of .* is not valid JSON"),
         ("[1, 2]", "line 2 of .* is a JSON list; .*one object in every line"),
+        (r'{"text": "\ud800", "label": 1}', "line 2 of .* a text has .ud800, .*half a character"),
+        (r'{"text": "b", "label": "\uDfff"}', "line 2 of .* a text has .udfff"),
+        ("[" * 200_000, "line 2 of .* its brackets are nested too deeply"),
+        ('{"text": "b", "label": ' + "9" * 5000 + "}", "line 2 of .* is not valid JSON"),
     ],
 )
 def test_broken_json_lines_are_told_with_the_line(line: str, says: str, tmp_path: Path) -> None:
@@ -157,7 +167,7 @@ def test_an_unknown_ending_is_told(name: str, tmp_path: Path) -> None:
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
-    with mistake("cannot be read: Is a directory"):
+    with mistake("cannot be read: it is a folder"):
         read_table(tmp_path / "t.csv")
 
 
@@ -170,3 +180,73 @@ def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text,text\na,b\n")
     with mistake("two columns called 'text'"):
         read_table(tmp_path / "t.csv")
+
+
+def test_a_whole_pair_of_surrogates_is_one_character(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(r'{"text": "\ud83d\ude00"}')
+    assert read_table(tmp_path / "t.jsonl").columns == {"text": ["😀"]}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_a_byte_order_mark_alone_is_an_empty_file(ending: str, tmp_path: Path) -> None:
+    (tmp_path / f"t.{ending}").write_bytes("\ufeff\n\u2003".encode())
+    with mistake("is empty; give"):
+        read_table(tmp_path / f"t.{ending}")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le"])
+def test_what_has_nul_is_no_text(encoding: str, tmp_path: Path) -> None:
+    text = "text,label\n" + ("a\0b,c\n" if encoding == "utf-8" else "ab,c\n")
+    (tmp_path / "t.csv").write_bytes(text.encode(encoding))
+    for read in (read_table, read_lines):
+        with mistake("is not UTF-8: line [12] has the byte 0x00 .* convert"):
+            read(tmp_path / "t.csv")
+
+
+def test_parquet_with_other_bytes_than_utf_8_is_told(tmp_path: Path) -> None:
+    texts = pyarrow.array([b"one", b"\xff\xfe"]).cast(pyarrow.string(), safe=False)
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "t.parquet")
+    with mistake("is not a whole Parquet file: .*UTF8"):
+        read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+@pytest.mark.parametrize("read", [read_table, read_lines])
+def test_pipes_and_devices_are_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    for name in ("pipe.csv", "zero.csv"):
+        with mistake("cannot be read: it is a pipe or a device; write"):
+            read(tmp_path / name)
+        with mistake("is neither a file nor a folder, but a pipe"):
+            find_data(str(tmp_path / name), [".csv"])
+
+
+def test_names_that_no_file_can_have_are_told(tmp_path: Path) -> None:
+    for name in ("x" * 5000 + ".csv", "a\0b.csv"):
+        with mistake("cannot be read|there is no file"):
+            read_table(tmp_path / name)
+        with mistake("there is no file or folder"):
+            find_data(str(tmp_path / name), [".csv"])
+    with mistake("there is no file or folder ~nobody-here/t.csv"):
+        find_data("~nobody-here/t.csv", [".csv"])
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read all")
+def test_missing_rights_are_told(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "closed" / "t.csv", ROWS)
+    path.chmod(0)
+    with mistake("cannot be read: Permission denied; check"):
+        read_table(path)
+    path.parent.chmod(0)
+    with mistake("the folder .* cannot be read: Permission denied"):
+        list_folder(path.parent)
+    path.parent.chmod(0o700)
+
+
+def test_a_message_does_not_repeat_a_whole_file(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",".join("x" * 1000 + str(n) for n in range(1000)))
+    with pytest.raises(HeadcountError) as told:
+        read_table(tmp_path / "t.csv")
+    assert len(str(told.value)) < 1500
+    assert "and 988 more" in str(told.value)

@@ -1,3 +1,5 @@
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +124,7 @@ def test_a_data_set_of_the_hub(data: Path) -> None:
 
 
 def test_bad_input(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(HeadcountError, match="there is no folder"):
+    with pytest.raises(HeadcountError, match="there is no file or folder"):
         make(tmp_path / "absent")
     with pytest.raises(HeadcountError, match=r"no folder .*data/dev with"):
         make(data, evaluate=("dev",))
@@ -143,4 +145,18 @@ def test_bad_input(data: Path, tmp_path: Path) -> None:
     for file in (data / "val").rglob("*.*"):
         file.unlink()
     with pytest.raises(HeadcountError, match="has no images"):
+        make(data)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+def test_pipes_are_no_images(data: Path) -> None:
+    count = len(make(data).read_columns()["train label"])
+    os.mkfifo(data / "train" / "red" / "pipe.png")
+    assert len(make(data).read_columns()["train label"]) == count
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no such names")
+def test_a_folder_whose_name_is_no_text_is_no_label(data: Path) -> None:
+    (data / "train" / "red").rename(data / "train" / os.fsdecode(b"r\xffd"))
+    with pytest.raises(HeadcountError, match="has a name that is not UTF-8, so it is no label"):
         make(data)

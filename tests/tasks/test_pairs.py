@@ -94,7 +94,7 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(HeadcountError, match=r"train\.en is empty"):
         read_pairs(settings(tmp_path))
     (tmp_path / "train.en").write_bytes("für\n".encode("latin-1") * 4)
-    with pytest.raises(HeadcountError, match=r"train\.en is not UTF-8 text: byte 1 is 0xfc"):
+    with pytest.raises(HeadcountError, match=r"train\.en is not UTF-8: line 1 has the byte 0xfc"):
         read_pairs(settings(tmp_path))
     (tmp_path / "train.en").unlink()
     with pytest.raises(HeadcountError, match=r"train\.de has no partner: there is no train\.en"):
@@ -135,3 +135,17 @@ def test_real_data(tmp_path: Path) -> None:
     assert (len(found), found.targets[0]) == (169_813, "Hi.")
     iwslt = settings(root / "iwslt_deen", train="iwslt14.valid", evaluate=("iwslt14.test",))
     assert [len(pairs) for pairs in read_pairs(iwslt).values()] == [7_283, 6_750]
+
+
+@pytest.mark.parametrize("row", ["3", "null", '{"de": "drei"}', '{"de": "drei", "en": null}'])
+def test_a_translation_without_a_side_is_empty_there(row: str, tmp_path: Path) -> None:
+    whole = '{"translation": {"de": "eins", "en": "one"}}\n'
+    (tmp_path / "train.jsonl").write_text(whole + f'{{"translation": {row}}}\n')
+    (tmp_path / "val.jsonl").write_text(whole)
+    assert read_pairs(settings(tmp_path))["train"].targets == ["one", ""]
+
+
+def test_a_side_that_is_no_text_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"de": "eins", "en": "one"}\n{"de": [2], "en": "two"}')
+    with pytest.raises(HeadcountError, match=r"row 2 of .* has \[2\] in the column 'de' where a"):
+        read_pairs(settings(tmp_path))

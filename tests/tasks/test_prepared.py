@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def test_the_second_time_nothing_is_tokenised(tmp_path: Path) -> None:
     assert first[:] == second[:]
     assert first["length"] == [len(ids) for ids in first["input_ids"]]
     assert max(first["length"]) == 9
-    assert len(list(tmp_path.rglob("*.*"))) == 1
+    assert sorted(f.suffix for f in tmp_path.rglob("*.*")) == [".arrow", ".blake2b"]
 
 
 def test_a_changed_row_or_setting_is_tokenised_anew(tmp_path: Path) -> None:
@@ -61,14 +62,46 @@ def test_the_fingerprint_is_of_what_matters() -> None:
     assert plain != fingerprint(larger)
 
 
-def test_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
+def _flipped(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"nothing of the kind",
+        lambda data: b"",
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:-1],
+        lambda data: data + b"more",
+        # a token, and what describes the columns
+        lambda data: _flipped(data, 8 * (len(data) // 16)),
+        lambda data: _flipped(data, 40),
+    ],
+    ids=["other", "empty", "half", "cut", "longer", "token", "header"],
+)
+def test_a_damaged_file_is_made_again(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     tokenise = Counting()
     whole = prepared(COLUMNS, tokenise, (), tmp_path)[:]
     (path,) = tmp_path.rglob("*.arrow")
+    data = path.read_bytes()
     path.unlink()  # the file is mapped into memory: do not write into it
-    path.write_bytes(b"nothing of the kind")
+    path.write_bytes(damage(data))
     assert prepared(COLUMNS, tokenise, (), tmp_path)[:] == whole
     assert tokenise.calls == 2
+    assert prepared(COLUMNS, tokenise, (), tmp_path)[:] == whole
+    assert tokenise.calls == 2
+
+
+def test_a_file_without_its_checksum_is_made_again(tmp_path: Path) -> None:
+    tokenise = Counting()
+    whole = prepared(COLUMNS, tokenise, (), tmp_path)[:]
+    (checksum,) = tmp_path.rglob("*.blake2b")
+    checksum.unlink()
+    assert prepared(COLUMNS, tokenise, (), tmp_path)[:] == whole
+    checksum.write_bytes(b"\xff\xff")
+    assert prepared(COLUMNS, tokenise, (), tmp_path)[:] == whole
+    assert tokenise.calls == 3
 
 
 def test_an_interrupted_run_leaves_nothing_that_is_read_later(tmp_path: Path) -> None:

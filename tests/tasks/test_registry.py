@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from headcount.tasks.base import DataSettings
 from headcount.tasks.glue import GLUE
@@ -29,6 +32,19 @@ def test_all_of_glue_has_a_name() -> None:
 def test_an_unknown_name_is_told() -> None:
     with mistake("there is no task 'MNLI'; the tasks are mnli, sst2, .*, image-classification"):
         make_task("MNLI", DataSettings("."))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+@pytest.mark.parametrize("name", ["sst2", *(name for name in CLASSES if name not in GLUE_NAMES)])
+def test_no_task_reads_a_pipe_or_a_device(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for data in ("/dev/zero", str(tmp_path / "pipe.csv")):
+        with mistake(f"{data} is neither a file nor a folder"):
+            make_task(name, DataSettings(data, source="de", target="en"))
+    for part in ("train", "dev"):  # where a folder is searched, they are not found
+        (tmp_path / f"{part}.tsv").symlink_to("/dev/zero")
+    with mistake("has no |has neither |no folder"):
+        make_task(name, DataSettings(str(tmp_path), source="de", target="en"))
 
 
 WITHOUT_EXTRA = """

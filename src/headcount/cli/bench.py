@@ -83,6 +83,7 @@ def bench(
     from headcount.analysis.speed.models import bench_models
     from headcount.analysis.speed.over_keep import bench_over_keep
     from headcount.analysis.speed.work import random_work, task_work
+    from headcount.bench.same_model import refuse_other_models
     from headcount.loading.folder import load_model, random_model
 
     console = Console(stderr=as_json)
@@ -94,6 +95,7 @@ def bench(
         for folder in models:
             loaded[folder] = random_model(folder) if random_weights else load_model(folder)
             bars.advance(len(loaded))
+        refuse_other_models(loaded)
         first = loaded[models[0]]
         generation = 0 if alone else beams
         if of_task:

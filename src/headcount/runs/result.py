@@ -10,6 +10,7 @@ from typing import Any
 
 from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
+from headcount.json_file import checked, entry, finite, read_json
 from headcount.pruners.base import Pruner
 from headcount.stats.numbers import shown
 from headcount.tasks.base import Task
@@ -118,17 +119,73 @@ class RunResult:
     def load(cls, folder: Path) -> RunResult:
         """Read `metrics.json` of a finished run."""
         try:
-            data: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
-            if data.pop("format") != _FORMAT:
+            data = checked(read_json(folder / FILE), dict, "its content")
+            if entry(data, "format", str) != _FORMAT:
                 raise ValueError("it has another format")
-            pairs = ("heads", "parameters", "bytes", "examples_per_second", "generated_per_second")
-            for name in pairs:
-                data[name] = None if data[name] is None else Sides(**data[name])
-            return cls(**data)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return _read_result(data)
+        except ValueError as error:
             raise HeadcountError(
                 f"{folder} has no readable {FILE}: {error}; give the output of headcount prune"
             ) from error
+
+
+def _read_result(data: dict[str, Any]) -> RunResult:
+    """A result of its entries; a ValueError if one is missing or not what it should be."""
+    result = RunResult(
+        method=entry(data, "method", str),
+        metric=entry(data, "metric", str),
+        greater_is_better=entry(data, "greater_is_better", bool),
+        scores=_scores(data, "scores"),
+        before=None if _is_null(data, "before") else _scores(data, "before"),
+        signatures={
+            split: checked(line, str, f"the signature of {split}")
+            for split, line in entry(data, "signatures", dict).items()
+        },
+        heads=_sides(data, "heads"),
+        parameters=_sides(data, "parameters"),
+        bytes=_sides(data, "bytes"),
+        examples_per_second=_measured(data, "examples_per_second"),
+        generated_per_second=_measured(data, "generated_per_second"),
+        difference=entry(data, "difference", float),
+        seconds=_seconds(entry(data, "seconds", dict)),
+        shared_by=entry({"shared_by": 1, **data}, "shared_by", int),
+    )
+    if result.shared_by < 1:
+        raise ValueError(f"'shared_by' is {result.shared_by}, expected at least 1")
+    for split, scores in result.scores.items():
+        before = scores if result.before is None else result.before.get(split, {})
+        if split not in result.signatures or result.metric not in scores.keys() & before.keys():
+            raise ValueError(f"it has no signature or no {result.metric} of {split}")
+    return result
+
+
+def _is_null(data: dict[str, Any], name: str) -> bool:
+    return name in data and data[name] is None
+
+
+def _scores(data: dict[str, Any], name: str) -> Scores:
+    parts = entry(data, name, dict)
+    return {split: _metrics(entry(parts, split, dict)) for split in parts}
+
+
+def _metrics(scores: dict[str, Any]) -> dict[str, float]:
+    return {metric: entry(scores, metric, float) for metric in scores}
+
+
+def _seconds(stages: dict[str, Any]) -> dict[str, float]:
+    return {stage: finite(stages, stage) for stage in stages}
+
+
+def _measured(data: dict[str, Any], name: str) -> Sides | None:
+    return None if _is_null(data, name) else _sides(data, name)
+
+
+def _sides(data: dict[str, Any], name: str) -> Sides:
+    both = entry(data, name, dict)
+    sides = Sides(finite(both, "before"), finite(both, "after"))
+    if not (sides.before > 0 and sides.after >= 0):
+        raise ValueError(f"{name!r} is {sides.before:g} before and {sides.after:g} after a cut")
+    return sides
 
 
 def signature(

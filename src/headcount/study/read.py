@@ -11,13 +11,15 @@ from pathlib import Path
 import pandas as pd
 
 from headcount.errors import HeadcountError
+from headcount.json_file import read_bytes
 from headcount.pruners.methods import METHODS, UNPRUNED
 from headcount.runs.resume import UNFINISHED
 from headcount.study.plan import SETTINGS, StudySettings
-from headcount.study.results import COLUMNS
+from headcount.study.results import COLUMNS, read_results
 from headcount.study.results import FILE as RESULTS
 from headcount.study.run_record import Run, read_run
 
+_LARGEST = 2.0**63  # what an integer of a table can hold
 _Wanted = tuple[str, float | None, int]  # method or variant, heads asked for, seed
 
 
@@ -150,11 +152,13 @@ def read_study(folder: str | Path, methods: Sequence[str] = ()) -> StudyData:
 def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
     path = folder / RESULTS
     try:
-        table = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        what = getattr(error, "strerror", None) or error
+        read_bytes(path)  # refuses what is no file, and could not be read to its end
+        table = read_results(path)
+        if not isinstance(table.index, pd.RangeIndex):  # where pandas puts a field too many
+            raise ValueError("its lines have more fields than its header")
+    except (HeadcountError, OSError, ValueError) as error:
         raise HeadcountError(
-            f"{folder} is no study: its {RESULTS} cannot be read ({what}); give the output folder "
+            f"{folder} is no study: its {RESULTS} cannot be read ({error}); give the output folder "
             "of headcount compare"
         ) from error
     missing = [name for name in COLUMNS if name not in table]
@@ -163,10 +167,12 @@ def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
             f"{path} has no column {missing[0]}; give the output folder of headcount compare"
         )
     for name in ("keep", "seed", "value", "heads", "parameters", "seconds"):
-        table[name] = pd.to_numeric(table[name], errors="coerce").astype(float)
-    for name in ("model", "task", "method", "split", "metric", "signature"):
-        table[name] = table[name].fillna("").astype(str)
-    broken = table[["value", "heads", "seed"]].isna().any(axis=1)
+        table[name] = [_number(value) for value in table[name]]
+    # A perplexity may be infinite; nothing else may.
+    for name in ("keep", "seed", "heads", "parameters", "seconds"):
+        table[name] = table[name].where(table[name].abs() < _LARGEST)
+    whole = table["seed"] % 1 == 0
+    broken = table[["value", "heads"]].isna().any(axis=1) | ~whole
     for row in table[broken].itertuples():
         problems.append(f"line {row.Index + 2} of {RESULTS} has no value, heads or seed; left out")
     table = table[~broken].copy()
@@ -183,6 +189,13 @@ def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
     for row in table[twice].itertuples():
         problems.append(f"{RESULTS} has {row.signature} on {row.split} twice; the last one counts")
     return table[~twice].reset_index(drop=True)
+
+
+def _number(value: object) -> float:
+    try:
+        return float(str(value))
+    except ValueError:
+        return math.nan
 
 
 def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:

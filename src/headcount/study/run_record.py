@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.heads.mask import MASK_FILE, HeadMask
+from headcount.json_file import checked, entry, finite, read_json
 from headcount.runs.output import IMPORTANCE, PREDICTIONS, load_importances
 from headcount.runs.result import RunResult
 from headcount.runs.resume import SETTINGS
@@ -61,18 +61,39 @@ class Run:
         """Read the predictions of an evaluation set. They are large, so only when asked for."""
         path = self._predictions(split)
         try:
-            rows = json.loads(path.read_text(encoding="utf-8"))
+            rows = checked(read_json(path), list, "its content")
             return Predictions(
-                tuple(row["prediction"] for row in rows), tuple(row["reference"] for row in rows)
+                tuple(_answer(row, "prediction") for row in rows),
+                tuple(_answer(row, "reference") for row in rows),
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             raise HeadcountError(
-                f"run {self.name} has no readable predictions of {split} "
-                f"({type(error).__name__}: {error}); run it again to compare it example by example"
+                f"run {self.name} has no readable predictions of {split} ({error}); run it again "
+                "to compare it example by example"
             ) from error
 
     def _predictions(self, split: str) -> Path:
         return self.folder / PREDICTIONS / f"{split}.json"
+
+
+def _answer(row: Any, name: str) -> Any:
+    """A label or a text, a number, or None where a task has no reference."""
+    value = checked(row, dict, "a row").get(name)
+    if value is None and name == "reference" and name in row:
+        return None
+    return value if isinstance(value, str) else entry(row, name, float)
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """What `settings.json` holds; a ValueError if what a report reads is not as it should be."""
+    settings: dict[str, Any] = checked(read_json(path), dict, "its content")
+    for name, kind in (("model", str), ("variant", str), ("seed", int), ("settings", dict)):
+        if settings.get(name) is not None:
+            checked(settings[name], kind, repr(name))
+    own = settings.get("settings") or {}
+    if own.get("lambda") is not None:
+        finite(own, "lambda")
+    return settings
 
 
 def read_run(folder: Path, problems: list[str]) -> Run | None:
@@ -80,11 +101,12 @@ def read_run(folder: Path, problems: list[str]) -> Run | None:
     name = folder.name
     try:
         result = RunResult.load(folder)
-        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        if not isinstance(settings, dict):
-            raise ValueError(f"{SETTINGS} holds no settings")
-    except (HeadcountError, OSError, ValueError) as error:
+        settings = _read_settings(folder / SETTINGS)
+    except HeadcountError as error:
         problems.append(f"run {name} is missing or broken: {error}")
+        return None
+    except ValueError as error:
+        problems.append(f"run {name} is missing or broken: its {SETTINGS} is not readable: {error}")
         return None
     mask = history = importance = None
     try:
@@ -94,6 +116,13 @@ def read_run(folder: Path, problems: list[str]) -> Run | None:
     if (folder / HISTORY).is_file():
         try:
             history = SelectionHistory.load(folder / HISTORY)
+            last = max((head for _, heads, _ in history.selections for head in heads), default=0)
+            if mask is not None and last >= mask.born:
+                problems.append(
+                    f"run {name} has a selection history of head {last}, but its mask is of "
+                    f"{mask.born} heads; it is left out"
+                )
+                history = None
         except HeadcountError as error:
             problems.append(f"run {name} has no readable selection history: {error}")
     if (folder / IMPORTANCE).is_file():

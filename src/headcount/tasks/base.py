@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import EvalPrediction, PreTrainedModel
 
 from headcount.errors import HeadcountError
+from headcount.tasks.digest import digest_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -97,6 +98,17 @@ class Task(ABC):
     def __init__(self, settings: DataSettings) -> None:
         self.settings = settings
         self.training: dict[str, Any] = {}
+
+    @abstractmethod
+    def read_columns(self) -> Mapping[str, Sequence[str | bytes]]:
+        """All that was read of the data, as columns by name."""
+
+    def data_digest(self) -> str:
+        """A short digest of the data that was read: the rows of all sets, in their order.
+
+        It tells whether the data is still the same, wherever it is and however it is compressed.
+        """
+        return digest_of(self.read_columns())
 
     @property
     def dropped(self) -> dict[str, int]:

@@ -94,6 +94,14 @@ class TextClassification(Task):
         parts = {"train": self.train, **self.evaluation}
         return {name: examples.dropped for name, examples in parts.items()}
 
+    def read_columns(self) -> dict[str, Sequence[str]]:
+        """The texts and labels of every part."""
+        columns: dict[str, Sequence[str]] = {}
+        for name, examples in {"train": self.train, **self.evaluation}.items():
+            columns |= {f"{name} {place}": text for place, text in enumerate(examples.texts)}
+            columns[f"{name} label"] = examples.labels
+        return columns
+
     def load_processor(self, model: str) -> Processor:
         """The tokenizer of a model folder or hub name."""
         return load_tokenizer(model)

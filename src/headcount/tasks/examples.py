@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.files import Table
+from headcount.tasks.files import Table, as_texts, named
 
 # Column names that data sets use. Pairs come before single texts: a table may have both.
 TEXTS: tuple[tuple[str, ...], ...] = (
@@ -72,7 +73,9 @@ def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -
             "or a pair; name one or two"
         )
     text = text or find_text(table)
-    labels = [_label(value) for value in table.column(label or find_label(table))]
+    label = label or find_label(table)
+    labels = as_texts([_whole(v) for v in table.column(label)], label, table.source, missing="")
+    labels = [value.strip() for value in labels]
     undecided = UNDECIDED if {value.lower() for value in labels} <= _INFERENCE else None
     kept = [row for row, value in enumerate(labels) if value != undecided]
     missing = next((row for row in kept if not labels[row]), None)
@@ -84,7 +87,7 @@ def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -
         raise HeadcountError(
             f"no row of {table.source} has a label, all {len(labels)} are '-'; give labelled data"
         )
-    columns = tuple(_texts(table, name) for name in text)
+    columns = tuple(table.texts(name) for name in text)
     dropped = len(labels) - len(kept) + table.broken
     return Examples(table.source, columns, labels, dropped).select(kept)
 
@@ -97,7 +100,7 @@ def find_text(table: Table) -> tuple[str, ...]:
             return tuple(there[name] for name in names)
     raise HeadcountError(
         f"no column of {table.source} has a usual name for a text (text, sentence, sentence1 and "
-        f"sentence2, …), there are {', '.join(table.columns)}; name the text columns"
+        f"sentence2, …), there are {named(table.columns)}; name the text columns"
     )
 
 
@@ -109,27 +112,13 @@ def find_label(table: Table) -> str:
             return there[name]
     raise HeadcountError(
         f"no column of {table.source} has a usual name for a label (label, class, category, …), "
-        f"there are {', '.join(table.columns)}; name the label column"
+        f"there are {named(table.columns)}; name the label column"
     )
 
 
-def _texts(table: Table, name: str) -> list[str]:
-    values = table.column(name)
-    for row, value in enumerate(values):
-        if value is None or isinstance(value, list | dict):
-            raise HeadcountError(
-                f"row {row + 1} of {table.source} has {value!r} in the column {name!r} where a "
-                "text is expected; mend the row, or name another column"
-            )
-    return [value if isinstance(value, str) else str(value) for value in values]
-
-
-def _label(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))  # a column with a missing label stores integers as floats
-    return str(value).strip()
+def _whole(value: Any) -> Any:
+    """A column with a missing label stores integers as floats; 1.0 is the label 1."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def label_names(examples: Examples) -> tuple[str, ...]:
@@ -147,7 +136,7 @@ def label_names(examples: Examples) -> tuple[str, ...]:
     if len(found) > max(20, len(examples) // 2):
         raise HeadcountError(
             f"{examples.source} has {len(found)} different labels in {len(examples)} rows, such as "
-            f"{found[0]!r}; name the column with the labels"
+            f"{reprlib.repr(found[0])}; name the column with the labels"
         )
     if all(_is_integer(name) for name in found):
         found.sort(key=int)
@@ -155,7 +144,8 @@ def label_names(examples: Examples) -> tuple[str, ...]:
 
 
 def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    # Python refuses to read a number of thousands of digits.
+    return text.removeprefix("-").isdecimal() and len(text) < 100
 
 
 def number_labels(examples: Examples, names: Sequence[str]) -> list[int]:
@@ -170,27 +160,31 @@ def number_labels(examples: Examples, names: Sequence[str]) -> list[int]:
     numbers = {name: number for number, name in enumerate(names)}
     unknown = sorted(set(examples.labels) - numbers.keys())
     positions = {str(number): number for number in range(len(names))}
-    named = not any(_is_integer(name) for name in names)
-    if named and unknown and not set(examples.labels) - positions.keys():
+    are_names = not any(_is_integer(name) for name in names)
+    if are_names and unknown and not set(examples.labels) - positions.keys():
         numbers, unknown = positions, []
     if unknown:
         worst = min(set(unknown) - positions.keys(), default=unknown[0])
         raise HeadcountError(
-            f"{examples.source} has the label {worst!r}, but the labels are "
-            f"{', '.join(names)}; mend the data, or name all the labels"
+            f"{examples.source} has the label {reprlib.repr(worst)}, but the labels are "
+            f"{named(names)}; mend the data, or name all the labels"
         )
     return [numbers[value] for value in examples.labels]
 
 
 def number_values(examples: Examples) -> list[float]:
     """The value of every row's label in a regression."""
-    values = []
-    for row, value in enumerate(examples.labels):
-        try:
-            values.append(float(value))
-        except ValueError as error:
-            raise HeadcountError(
-                f"row {row + 1} of {examples.source} has the label {value!r} where a number is "
-                "expected; mend the row"
-            ) from error
-    return values
+    return [_value(examples, row) for row in range(len(examples))]
+
+
+def _value(examples: Examples, row: int) -> float:
+    try:
+        value = float(examples.labels[row])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):  # the loss, and then the model, would be NaN
+        raise HeadcountError(
+            f"row {row + 1} of {examples.source} has the label "
+            f"{reprlib.repr(examples.labels[row])} where a number is expected; mend the row"
+        )
+    return value

@@ -1,4 +1,4 @@
-"""Read a table or the lines of a text from a file, plain or gzipped.
+"""Find files, and read a table or the lines of a text from one, plain or gzipped.
 
 A table is CSV, TSV, JSON lines or Parquet. Nothing is guessed about values, unlike in readers of
 data frames. The words "null" and "NA" stay words. A row with a missing field is an error that names
@@ -10,15 +10,18 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
+import math
+import os
+import reprlib
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headcount.errors import HeadcountError
+from headcount.json_file import parse_json, read_bytes
 
 Row = list[Any]
 Columns = dict[str, list[Any]]
@@ -51,13 +54,13 @@ def read_table(
             f"{path} is not a table that can be read: its name ends in {path.suffix or 'nothing'}; "
             f"give a file that ends in {', '.join(READERS)}, or in one of these and .gz"
         )
-    data = _read_bytes(path)
-    if not data.strip():
-        raise HeadcountError(f"{path} is empty; give a file with at least one row")
+    data = _unpacked(path)
+    if not data:
+        raise _empty(path)
     table = READERS[ending](path, data, names, skip_broken)
     if not len(table):
         raise HeadcountError(
-            f"{path} has no rows, only the columns {', '.join(table.columns) or 'of nothing'}; "
+            f"{path} has no rows, only the columns {named(table.columns) or 'of nothing'}; "
             "give a file with at least one row"
         )
     return table
@@ -84,20 +87,97 @@ class Table:
         """The values of one column."""
         if name not in self.columns:
             raise HeadcountError(
-                f"{self.source} has no column {name!r}, it has {', '.join(self.columns)}; "
+                f"{self.source} has no column {name!r}, it has {named(self.columns)}; "
                 "name one of these"
             )
         return self.columns[name]
+
+    def texts(self, name: str, missing: str | None = None) -> list[str]:
+        """The values of one column as text.
+
+        Args:
+            name: the column.
+            missing: the text for a row that has none; None refuses such a row.
+
+        Raises:
+            HeadcountError: there is no such column, or a row has no text there.
+        """
+        return as_texts(self.column(name), name, self.source, missing)
 
     def joined(self, other: Table) -> Table:
         """This table and below it the rows of another one, the next shard of the same data."""
         if set(other.columns) != set(self.columns):
             raise HeadcountError(
-                f"{other.source} has the columns {', '.join(other.columns)}, but {self.source} has "
-                f"{', '.join(self.columns)}; the parts of one table must have the same columns"
+                f"{other.source} has the columns {named(other.columns)}, but {self.source} has "
+                f"{named(self.columns)}; the parts of one table must have the same columns"
             )
         columns = {name: values + other.columns[name] for name, values in self.columns.items()}
         return Table(self.source, columns, self.broken + other.broken)
+
+
+def as_texts(
+    values: Sequence[Any], name: str, source: str, missing: str | None = None
+) -> list[str]:
+    """The values of a column as text; for the arguments see `Table.texts`."""
+    return [_as_text(value, row, name, source, missing) for row, value in enumerate(values)]
+
+
+def _as_text(value: Any, row: int, name: str, source: str, missing: str | None) -> str:
+    if isinstance(value, str):
+        return value
+    # A data frame writes NaN where a value is missing.
+    absent = value is None or (isinstance(value, float) and math.isnan(value))
+    if absent and missing is not None:
+        return missing
+    if absent or isinstance(value, list | dict | bytes) or value in (math.inf, -math.inf):
+        raise HeadcountError(
+            f"row {row + 1} of {source} has {reprlib.repr(value)} in the column {name!r} where a "
+            "text is expected; mend the row, or name another column"
+        )
+    return str(value)
+
+
+def named(names: Iterable[str]) -> str:
+    """Names of columns for a message; the first line of some files is no header, but a novel."""
+    names = [name if len(name) <= 40 else f"{name[:40]}…" for name in names]
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def find_data(data: str, endings: Iterable[str]) -> Path | None:
+    """The file or folder that `data` names; None for the name of a data set on the hub.
+
+    Args:
+        data: as a user gives it.
+        endings: endings of files of data, which no name on the hub has.
+
+    Raises:
+        HeadcountError: it is a path where nothing is, or something other than a file or folder.
+    """
+    path = Path(os.path.expanduser(data))
+    if os.path.isfile(path) or os.path.isdir(path):
+        return path
+    if os.path.lexists(path):
+        raise HeadcountError(
+            f"{data} is neither a file nor a folder, but a pipe, a device or a link to nothing; "
+            "give a file or a folder"
+        )
+    if data.startswith((".", "/", "~")) or file_ending(path) in endings:
+        raise HeadcountError(f"there is no file or folder {data}; check the path")
+    return None
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """What a folder holds, sorted.
+
+    Raises:
+        HeadcountError: it may not be read.
+    """
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise HeadcountError(
+            f"the folder {folder} cannot be read: {error.strerror or error}; check its rights"
+        ) from error
 
 
 def file_ending(path: Path) -> str:
@@ -105,18 +185,23 @@ def file_ending(path: Path) -> str:
     return (path.with_suffix("") if path.suffix == ".gz" else path).suffix
 
 
-def _read_bytes(path: Path) -> bytes:
+def _unpacked(path: Path) -> bytes:
+    """The content of a file, which may be compressed with gzip under any name."""
+    data = read_bytes(path)
     try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" and data else data
-    except FileNotFoundError as error:
-        raise HeadcountError(f"there is no file {path}; check the path") from error
+        if data.startswith(_GZIP):
+            return gzip.decompress(data)
+        if data and path.suffix == ".gz":
+            raise gzip.BadGzipFile("it does not begin as such a file does")
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise HeadcountError(
             f"{path} is not a whole gzip file: {error}; copy or download it again"
         ) from error
-    except OSError as error:
-        raise HeadcountError(f"{path} cannot be read: {error.strerror or error}") from error
+    return data
+
+
+def _empty(path: Path) -> HeadcountError:
+    return HeadcountError(f"{path} is empty; give a file with at least one line")
 
 
 def _read_csv(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
@@ -160,7 +245,7 @@ def _rectangle(
         row, line = next((r, n) for r, n in zip(rows, lines, strict=True) if len(r) != len(header))
         raise HeadcountError(
             f"{path} is ragged: line {line} has {len(row)} fields, but there are {len(header)} "
-            f"columns ({', '.join(header)}); mend the line or leave it out"
+            f"columns ({named(header)}); mend the line or leave it out"
         )
     values = [list(column) for column in zip(*whole, strict=True)] or [[] for _ in header]
     return Table(str(path), dict(zip(header, values, strict=True)), len(rows) - len(whole))
@@ -168,13 +253,20 @@ def _rectangle(
 
 def _text(path: Path, data: bytes) -> str:
     try:
-        return data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
+        # UTF-16 and a disk's lost blocks would pass for UTF-8, but no text has a NUL.
+        wrong = data.find(b"\0")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        wrong = error.start
+    if wrong >= 0:
+        line = data.count(b"\n", 0, wrong) + 1
         raise HeadcountError(
-            f"{path} is not UTF-8: line {line} has the byte 0x{data[error.start]:02x} where no "
+            f"{path} is not UTF-8: line {line} has the byte 0x{data[wrong]:02x} where no "
             "character can have it; convert the file to UTF-8"
-        ) from error
+        )
+    if not text.strip():
+        raise _empty(path)
+    return text
 
 
 def _read_jsonl(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
@@ -188,8 +280,8 @@ def _read_jsonl(path: Path, data: bytes, names: Sequence[str], skip_broken: bool
         if row.keys() != columns.keys():
             if not skip_broken:
                 raise HeadcountError(
-                    f"{path} is ragged: line {number} has the keys {', '.join(row)}, but the first "
-                    f"has {', '.join(columns)}; mend the line or leave it out"
+                    f"{path} is ragged: line {number} has the keys {named(row)}, but the first "
+                    f"has {named(columns)}; mend the line or leave it out"
                 )
             broken += 1
             continue
@@ -200,7 +292,7 @@ def _read_jsonl(path: Path, data: bytes, names: Sequence[str], skip_broken: bool
 
 def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise HeadcountError(
             f"line {number} of {path} is not valid JSON: {error}; a file of JSON lines has one "
@@ -221,12 +313,14 @@ def _read_parquet(path: Path, data: bytes, names: Sequence[str], skip_broken: bo
 
     try:
         table = pyarrow.parquet.read_table(pyarrow.BufferReader(data))
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+        table.validate(full=True)  # texts in UTF-8, among other things
+        return table_of(Dataset(table), str(path))
+    # Damage in the file is an error of pyarrow; in what `datasets` noted there, of any type.
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise HeadcountError(
             f"{path} is not a whole Parquet file: {reason}; copy or download it again"
         ) from error
-    return table_of(Dataset(table), str(path))
 
 
 def table_of(dataset: Any, source: str) -> Table:
@@ -269,12 +363,9 @@ def read_lines(path: Path) -> list[str]:
     would shift a file against the one that it is aligned with.
 
     Raises:
-        HeadcountError: the file cannot be read (see `read_text`), or has no lines.
+        HeadcountError: the file cannot be read, or is empty; see `read_text`.
     """
-    text = read_text(path)
-    if not text.strip():
-        raise HeadcountError(f"{path} is empty, expected a sentence a line; fetch it again")
-    lines = text.split("\n")
+    lines = read_text(path).split("\n")
     if not lines[-1]:
         lines.pop()
     return [line.removesuffix("\r") for line in lines]
@@ -284,23 +375,6 @@ def read_text(path: Path) -> str:
     """The text of a UTF-8 file, which may be compressed with gzip under any name.
 
     Raises:
-        HeadcountError: the file cannot be read, is damaged, or is not UTF-8.
+        HeadcountError: the file cannot be read, is damaged, is not UTF-8, or is empty.
     """
-    try:
-        data = path.read_bytes()
-        if data.startswith(_GZIP):
-            data = gzip.decompress(data)
-        elif path.suffix == ".gz":
-            raise gzip.BadGzipFile("it does not begin as such a file does")
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise HeadcountError(
-            f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}; "
-            "convert it, for example with iconv"
-        ) from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise HeadcountError(
-            f"{path} is not a whole gzip file: {error}; fetch or compress it again"
-        ) from error
-    except OSError as error:
-        raise HeadcountError(f"cannot read {path}: {error.strerror or error}") from error
+    return _text(path, _unpacked(path))

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from datasets import ClassLabel, Dataset, DatasetDict, Image, load_dataset
 from PIL import Image as Pillow
-from PIL import UnidentifiedImageError
 from transformers import (
     AutoConfig,
     AutoModelForImageClassification,
@@ -28,10 +27,18 @@ from transformers import (
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from headcount.errors import HeadcountError
-from headcount.loading.folder import first_line, refuse_bad_folder, refuse_quantised
+from headcount.loading.folder import (
+    NO_CODE,
+    first_line,
+    loading,
+    refuse_bad_folder,
+    refuse_quantised,
+)
 from headcount.tasks import hub
 from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task, read_options
-from headcount.tasks.models import FRESH, LOADING_ERRORS, WEIGHTS, is_fine_tuned
+from headcount.tasks.digest import file_ends
+from headcount.tasks.files import find_data, list_folder
+from headcount.tasks.models import FRESH, WEIGHTS, is_fine_tuned
 from headcount.tasks.prepared import draw
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -87,8 +94,8 @@ class ImageClassification(Task):
         named = find_spec("transformers.image_processing_backends")
         how: dict[str, Any] = {"backend": "pil"} if named else {"use_fast": False}
         try:
-            return AutoImageProcessor.from_pretrained(model, **how)
-        except (*LOADING_ERRORS, ImportError) as error:
+            return AutoImageProcessor.from_pretrained(model, **how, **NO_CODE)
+        except Exception as error:  # a folder can hold anything
             raise HeadcountError(
                 f"{model} has no image processor that can be loaded: {first_line(error)}; save "
                 "the image processor into the model's folder"
@@ -97,8 +104,8 @@ class ImageClassification(Task):
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The model; its classifier is kept if it has the task's labels, in any order."""
         refuse_bad_folder(model)
-        try:
-            config = AutoConfig.from_pretrained(model)
+        with loading(model):
+            config = AutoConfig.from_pretrained(model, **NO_CODE)
             refuse_quantised(config)
             own = [str(config.id2label[place]) for place in range(config.num_labels)]
             foreign = sorted(own) != sorted(self.labels)
@@ -111,11 +118,8 @@ class ImageClassification(Task):
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
                 dtype=WEIGHTS,
+                **NO_CODE,
             )
-        except LOADING_ERRORS as error:
-            raise HeadcountError(
-                f"cannot load a model from {model}: {first_line(error)}"
-            ) from error
         made = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
         lost = sorted(k for k in made if k.startswith(f"{loaded.base_model_prefix}."))
         if lost:
@@ -174,6 +178,14 @@ class ImageClassification(Task):
         """The name of the data's folder, and the evaluation set."""
         return f"data:{Path(self.settings.data).name}-{split}"
 
+    def read_columns(self) -> dict[str, Sequence[str | bytes]]:
+        """The images and labels of every set; not their names."""
+        columns: dict[str, Sequence[str | bytes]] = {}
+        for name, images in self._sets.items():
+            columns[f"{name} image"] = [_content(image) for image in images.images]
+            columns[f"{name} label"] = images.labels
+        return columns
+
     def _predicted(self, output: EvalPrediction) -> Any:
         logits = output.predictions
         return np.asarray(logits[0] if isinstance(logits, tuple) else logits).argmax(-1)
@@ -219,6 +231,15 @@ def _pixels(processor: Processor, images: list[dict[str, Any]]) -> list[Any]:
     return list(np.asarray(processor(opened, return_tensors="np")["pixel_values"], np.float32))
 
 
+def _content(image: dict[str, Any]) -> bytes:
+    try:
+        return image["bytes"] or file_ends(Path(image["path"]))
+    except OSError as error:
+        raise HeadcountError(
+            f"{image['path']} cannot be read: {error.strerror or error}; check its rights"
+        ) from error
+
+
 def open_image(image: dict[str, Any]) -> Pillow.Image:
     """Decode an image in colour.
 
@@ -228,7 +249,8 @@ def open_image(image: dict[str, Any]) -> Pillow.Image:
     try:
         with Pillow.open(io.BytesIO(image["bytes"]) if image["bytes"] else image["path"]) as opened:
             return opened.convert("RGB")
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError) as error:
+    # Pillow has a decoder for each format, and damage makes them raise errors of any type.
+    except Exception as error:
         raise HeadcountError(
             f"{image['path'] or 'an image of the data set'} is not a whole image: "
             f"{first_line(error)}; remove it or fetch it again"
@@ -261,10 +283,8 @@ def read_images(settings: DataSettings, config: str | None) -> dict[str, Labelle
     Raises:
         HeadcountError: a set is missing, or has no images.
     """
-    folder = Path(settings.data).expanduser()
-    if not folder.exists():
-        if settings.data.startswith((".", "/", "~")):
-            raise HeadcountError(f"there is no folder {settings.data}; check the path")
+    folder = find_data(settings.data, ())
+    if folder is None:
         return _read_hub(settings, config)
     if not folder.is_dir():
         raise HeadcountError(
@@ -284,9 +304,17 @@ def _read_folder(folder: Path) -> LabelledImages:
         raise HeadcountError(f"there is no folder {folder} with a folder of images for each label")
     found = [
         (path, label.name)
-        for label in sorted(folder.iterdir()) if label.is_dir()
-        for path in sorted(label.rglob("*")) if path.suffix.lower() in ENDINGS
+        for label in list_folder(folder) if label.is_dir()
+        for path in sorted(label.rglob("*")) if path.suffix.lower() in ENDINGS and path.is_file()
     ]  # fmt: skip
+    for label in {label for _, label in found}:
+        try:
+            label.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise HeadcountError(
+                f"the folder {label!r} in {str(folder)!r} has a name that is not UTF-8, so it is "
+                "no label; rename it"
+            ) from error
     if not found:
         raise HeadcountError(
             f"{folder} has no images: expected <label>/*.png, or another of {', '.join(ENDINGS)}"

@@ -25,7 +25,7 @@ from headcount.batch import evaluating
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
 from headcount.tasks.base import Collator, DataSettings, Processor, Task, read_options
-from headcount.tasks.files import find_text, read_text
+from headcount.tasks.files import find_data, find_text, list_folder, read_text
 from headcount.tasks.models import load_for, load_tokenizer
 from headcount.tasks.prepared import cache_folder, draw, fingerprint, prepared
 
@@ -165,6 +165,10 @@ class LanguageModelling(Task):
         size = self.options.block_size or f"<={self.settings.max_length}"
         return f"data:{Path(self.settings.data).name}-{split}|perplexity:per-token|block:{size}"
 
+    def read_columns(self) -> dict[str, Sequence[str]]:
+        """The text of every set."""
+        return {split: [text] for split, text in self._texts.items()}
+
     def _tokens(self, split: str, processor: Processor) -> np.ndarray[Any, np.dtype[np.int64]]:
         def tokenise(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
             found = processor(batch["text"], add_special_tokens=False, verbose=False)
@@ -194,10 +198,8 @@ def read_texts(settings: DataSettings, config: str | None = None) -> dict[str, s
     Raises:
         HeadcountError: a text is missing, empty or damaged.
     """
-    path = Path(settings.data).expanduser()
-    if not path.exists():
-        if settings.data.startswith((".", "/", "~")) or path.suffix in (".txt", ".gz"):
-            raise HeadcountError(f"there is no file or folder {settings.data}; check the path")
+    path = find_data(settings.data, (".txt",))
+    if path is None:
         return _read_hub(settings, config)
     folder = path if path.is_dir() else path.parent
     train = settings.train or ("" if path.is_dir() else path.name)
@@ -214,22 +216,19 @@ def _read(folder: Path, name: str, usual: tuple[str, ...]) -> str:
     else:
         path = _by_name(folder, usual)
     if path is None:
-        present = sorted(p.name for p in folder.iterdir() if p.is_file())
+        present = [p.name for p in list_folder(folder) if p.is_file()]
         raise HeadcountError(
             f"{folder} has no text {name or usual[0]}.txt or {name or usual[0]}.txt.gz; it has "
             f"{', '.join(present[:8]) or 'no files'}: name files as train and evaluate"
         )
-    text = read_text(path)
-    if not text.strip():
-        raise HeadcountError(f"{path} is empty, expected text; fetch it again")
-    return text
+    return read_text(path)
 
 
 def _by_name(folder: Path, usual: tuple[str, ...]) -> Path | None:
     """The only file with one of these words in its name, such as `wiki.train.tokens`."""
     for word in usual:
         pattern = re.compile(rf"(^|[._-]){word}([._-]|$)")
-        found = sorted(p for p in folder.iterdir() if p.is_file() and pattern.search(p.name))
+        found = [p for p in list_folder(folder) if p.is_file() and pattern.search(p.name)]
         if len(found) > 1:
             raise HeadcountError(
                 f"{folder} has several files for {word}: {found[0].name}, {found[1].name}; "
@@ -244,8 +243,8 @@ def _read_hub(settings: DataSettings, config: str | None) -> dict[str, str]:
     parts = hub.load(settings.data, config)
     texts = {}
     for name, read in hub.chosen(parts, settings, _VALIDATION).items():
-        rows = read().column(settings.text[0] if settings.text else "text")
-        texts[name] = "\n".join(str(row).rstrip("\n") for row in rows)
+        rows = read().texts(settings.text[0] if settings.text else "text", missing="")
+        texts[name] = "\n".join(row.rstrip("\n") for row in rows)
     if len(texts) == 1:
         raise HeadcountError(f"{settings.data} has no validation part; name one in evaluate")
     return texts

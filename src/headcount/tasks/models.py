@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -22,14 +20,19 @@ from transformers import (
 )
 
 from headcount.errors import HeadcountError
-from headcount.loading.folder import first_line, refuse_bad_folder, refuse_quantised
+from headcount.loading.folder import (
+    NO_CODE,
+    first_line,
+    loading,
+    refuse_bad_folder,
+    refuse_quantised,
+)
 from headcount.tasks.base import Processor
 
 FRESH = "_headcount_fresh"
 # Weights are trained and fitted in this type, whatever type they were saved in: half precision
 # would lose small updates to rounding. `TrainingSettings.precision` is about computing only.
 WEIGHTS = torch.float32
-LOADING_ERRORS = (OSError, ValueError, RuntimeError, HFValidationError, SafetensorError)
 
 
 def load_tokenizer(source: str) -> Processor:
@@ -40,7 +43,7 @@ def load_tokenizer(source: str) -> Processor:
     """
     refuse_bad_folder(source)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, **NO_CODE)
         words = len(tokenizer.get_vocab()) - len(tokenizer.all_special_ids)
     except Exception as error:  # of any type: tokenizers without their files raise many
         raise HeadcountError(
@@ -76,8 +79,8 @@ def load_for(auto: Any, source: str, task: str, *, whole: bool, **kwargs: Any) -
         HeadcountError: there is no model, it is damaged, or it is not for this task.
     """
     refuse_bad_folder(source)
-    try:
-        config = AutoConfig.from_pretrained(source)
+    with loading(source):
+        config = AutoConfig.from_pretrained(source, **NO_CODE)
         refuse_quantised(config)
         if type(config) not in auto._model_mapping:
             raise HeadcountError(
@@ -85,10 +88,8 @@ def load_for(auto: Any, source: str, task: str, *, whole: bool, **kwargs: Any) -
                 f"{auto.__name__} does not know it"
             )
         model, info = auto.from_pretrained(
-            source, output_loading_info=True, dtype=WEIGHTS, **kwargs
+            source, output_loading_info=True, dtype=WEIGHTS, **NO_CODE, **kwargs
         )
-    except LOADING_ERRORS as error:
-        raise HeadcountError(f"cannot load a model from {source}: {first_line(error)}") from error
     missing = sorted(info["missing_keys"])
     if whole and missing:
         raise HeadcountError(
@@ -123,8 +124,8 @@ def load_classifier(
     """
     refuse_bad_folder(source)
     count = len(labels) or 1
-    try:
-        config = AutoConfig.from_pretrained(source)
+    with loading(source):
+        config = AutoConfig.from_pretrained(source, **NO_CODE)
         refuse_quantised(config)
         order, foreign = _order(config, labels)
         if order is None:
@@ -140,9 +141,8 @@ def load_classifier(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
             dtype=WEIGHTS,
+            **NO_CODE,
         )
-    except LOADING_ERRORS as error:
-        raise HeadcountError(f"cannot load a model from {source}: {first_line(error)}") from error
     made = _made(source, model, info)
     setattr(model, FRESH, tuple(made) or (("classifier of other labels",) if foreign else ()))
     _teach_padding(model, tokenizer)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
 from headcount.tasks.base import DataSettings
-from headcount.tasks.files import READERS, Table, file_ending, find_text, read_lines, read_table
+from headcount.tasks.files import (
+    READERS,
+    Table,
+    as_texts,
+    file_ending,
+    find_data,
+    find_text,
+    list_folder,
+    named,
+    read_lines,
+    read_table,
+)
 from headcount.tasks.prepared import draw
 
 VALIDATION = ("val", "valid", "validation", "dev")
@@ -87,10 +99,8 @@ def read_pairs(
             "source and target: the endings of the files (de for train.de), or the columns' names"
         )
     reader = _Reader(settings.source, settings.target, columns)
-    path = Path(settings.data).expanduser()
-    if not path.exists():
-        if settings.data.startswith((".", "/", "~")) or file_ending(path) in READERS:
-            raise HeadcountError(f"there is no file or folder {settings.data}; check the path")
+    path = find_data(settings.data, READERS)
+    if path is None:
         return _read_hub(settings, reader, config)
     folder = path if path.is_dir() else path.parent
     names = settings.evaluate
@@ -141,7 +151,7 @@ class _Reader:
         """The set of this name in the folder, or at this path."""
         files = self.files(folder, name)
         if not files:
-            present = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+            present = [p.name for p in list_folder(folder) if not p.name.startswith(".")]
             raise HeadcountError(
                 f"{folder} has neither {name}.{self.source} with {name}.{self.target} nor a table "
                 f"{name}.tsv (each may end in .gz); it has {', '.join(present[:8]) or 'nothing'}"
@@ -161,17 +171,25 @@ class _Reader:
         columns = table.columns
         rows = columns.get("translation")
         if rows and isinstance(rows[0], dict):
-            columns = {name: [row[name] for row in rows] for name in rows[0]}
+            columns = {name: [_side(row, name) for row in rows] for name in rows[0]}
         if self.source not in columns or self.target not in columns:
             raise HeadcountError(
                 f"{table.source} has no columns {self.source!r} and {self.target!r}, it has "
-                f"{', '.join(name[:40] for name in columns)}; if that is no header, name the "
+                f"{named(columns)}; if that is no header, name the "
                 "columns in their order with the option columns, for example "
                 f"columns={self.target},{self.source}"
             )
         # A missing value counts as an empty side, like an empty line of a file.
-        source, target = ([value or "" for value in columns[n]] for n in (self.source, self.target))
+        source, target = (
+            as_texts(columns[name], name, table.source, missing="")
+            for name in (self.source, self.target)
+        )
         return Pairs(source, target)
+
+
+def _side(row: Any, name: str) -> Any:
+    """One language of a row of the column `translation`; None if it has none."""
+    return row.get(name) if isinstance(row, dict) else None
 
 
 def _read_hub(settings: DataSettings, reader: _Reader, config: str | None) -> dict[str, Pairs]:

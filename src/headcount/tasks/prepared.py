@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
 from datasets import Dataset
 
+from headcount.atomic import write_text
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings, Processor
+from headcount.tasks.digest import digest_of, file_digest
 
 Batch = dict[str, list[Any]]
 
 # Part of every key. Raise it when other things are stored.
-LAYOUT = "1"
+LAYOUT = "2"
+_CHECKSUM = ".blake2b"  # the ending of the file with the digest of another
 
 
 def cache_folder(settings: DataSettings) -> Path:
@@ -61,22 +63,20 @@ def prepared(
     Returns:
         The rows in their order, with a column `length`: the number of tokens.
     """
-    key = _key(columns, depends_on)
+    key = digest_of({"": [LAYOUT, *depends_on], **columns})
     path = cache / "tokenised" / f"{key}.arrow"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file():
-            try:
-                return Dataset.from_file(str(path))
-            except pyarrow.ArrowException:
-                path.unlink()  # a damaged disk, or another program's file: make it again
+        if _is_whole(path):
+            return Dataset.from_file(str(path))
+        path.unlink(missing_ok=True)
 
         def with_length(batch: Batch) -> Batch:
             made = tokenise(batch)
             return {**made, "length": [len(ids) for ids in made["input_ids"]]}
 
         # The file gets its name when it is complete, so a killed run leaves no partial one.
-        return Dataset.from_dict(columns).map(
+        made = Dataset.from_dict(columns).map(
             with_length,
             batched=True,
             remove_columns=list(columns),
@@ -84,6 +84,8 @@ def prepared(
             new_fingerprint=key,
             desc="Tokenising",
         )
+        write_text(path.with_suffix(_CHECKSUM), file_digest(path) + "\n")
+        return made
     except OSError as error:
         raise HeadcountError(
             f"prepared data cannot be kept in {cache}: {error.strerror or error}; give another "
@@ -91,22 +93,12 @@ def prepared(
         ) from error
 
 
-def _key(columns: Batch, depends_on: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for part in (LAYOUT, *depends_on):
-        _feed(digest, part)
-    for name, values in columns.items():
-        _feed(digest, name)
-        _feed(digest, str(len(values)))
-        for value in values:
-            _feed(digest, value)
-    return digest.hexdigest()[:40]
-
-
-def _feed(digest: Any, text: str) -> None:
-    data = text.encode("utf-8", "surrogatepass")
-    digest.update(len(data).to_bytes(8, "little"))  # "ab", "c" is not "a", "bc"
-    digest.update(data)
+def _is_whole(path: Path) -> bool:
+    """Whether a file is as it was written; a flipped bit would change tokens without a word."""
+    checksum = path.with_suffix(_CHECKSUM)
+    if not (path.is_file() and checksum.is_file()):
+        return False
+    return checksum.read_bytes().strip() == file_digest(path).encode()
 
 
 def fingerprint(tokenizer: Processor) -> str:

@@ -6,6 +6,7 @@ such as `train-00000-of-00002.parquet` are one part `train`. A part is read when
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
@@ -14,7 +15,15 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
-from headcount.tasks.files import READERS, Table, file_ending, read_table
+from headcount.tasks.files import (
+    READERS,
+    Table,
+    file_ending,
+    find_data,
+    list_folder,
+    named,
+    read_table,
+)
 
 SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
@@ -64,8 +73,8 @@ class Splits:
         """Read a part by its name, by the name of its file in the folder, or by any path."""
         if name in self.readers:
             return name, self.readers[name]()
-        for path in (self.folder / name if self.folder else None, Path(name).expanduser()):
-            if path is not None and path.is_file():
+        for path in (self.folder / name if self.folder else None, Path(os.path.expanduser(name))):
+            if path is not None and os.path.isfile(path):
                 return part_name(path), self.read_file(path)
         raise HeadcountError(
             f"there is no file {name} and no part of {self.data} is called so; its parts are "
@@ -110,14 +119,12 @@ def open_splits(
         kind = readable.get(file_ending(path))
         return read_table(path, kind=kind, names=names, skip_broken=skip_broken)
 
-    path = Path(data).expanduser()
+    path = find_data(data, readable)
+    if path is None:
+        return Splits(data, hub.load(data, config), None, read_file)
     if path.is_file():
         readers = {part_name(path): partial(read_file, path)}
         return Splits(data, readers, path.parent, read_file)
-    if not path.is_dir():
-        if data.startswith((".", "/", "~")) or file_ending(path) in readable:
-            raise HeadcountError(f"there is no file or folder {data}; check the path")
-        return Splits(data, hub.load(data, config), None, read_file)
     folder = _part_of_folder(path, config)
     if (folder / "dataset_dict.json").is_file():
         return Splits(str(folder), hub.load_saved(folder), folder, read_file)
@@ -127,7 +134,7 @@ def open_splits(
         groups.setdefault(part_name(file), []).append(file)
     readers = {name: partial(_read_group, group, read_file) for name, group in groups.items()}
     if not readers:
-        folders = ", ".join(sorted(f.name for f in folder.iterdir() if f.is_dir())) or "no folders"
+        folders = named(f.name for f in list_folder(folder) if f.is_dir()) or "no folders"
         raise HeadcountError(
             f"{folder} has no tables: no file ends in {', '.join(readable)}, or in one of these "
             f"and .gz, and it has {folders}; give the folder that the files are in"
@@ -142,7 +149,7 @@ def part_name(path: Path) -> str:
 
 def _part_of_folder(folder: Path, config: str | None) -> Path:
     """For the configuration `sst2`, the folder `SST-2` or `sst2` inside; else the folder itself."""
-    for path in sorted(folder.iterdir()):
+    for path in list_folder(folder):
         if config and path.is_dir() and re.sub(r"[^a-z0-9]", "", path.name.lower()) == config:
             return path
     return folder
@@ -151,7 +158,7 @@ def _part_of_folder(folder: Path, config: str | None) -> Path:
 def _tables(folder: Path, kinds: Mapping[str, Any]) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(f for f in folder.iterdir() if f.is_file() and file_ending(f) in kinds)
+    return [f for f in list_folder(folder) if f.is_file() and file_ending(f) in kinds]
 
 
 def _read_group(files: list[Path], read_file: Callable[[Path], Table]) -> Table:

@@ -208,6 +208,13 @@ class Translation(Task):
             f"|lenpen:{options.length_penalty}|{self.scorer.signature()}"
         )
 
+    def read_columns(self) -> dict[str, Sequence[str]]:
+        """Both sides of every set."""
+        columns: dict[str, Sequence[str]] = {}
+        for name, pairs in self._sets.items():
+            columns |= {f"{name} source": pairs.sources, f"{name} target": pairs.targets}
+        return columns
+
     def training_lines(self) -> list[str]:
         """The training sentences of both languages, for a vocabulary."""
         return self._sets["train"].sources + self._sets["train"].targets

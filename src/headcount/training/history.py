@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headcount.atomic import write_atomically
+from headcount.atomic import write_text
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
+from headcount.json_file import checked, entry, read_json
 
 _FORMAT = "headcount selection history 1"
 
@@ -77,23 +78,38 @@ class SelectionHistory:
         ]
         text = ",\n  ".join([f'"format": "{_FORMAT}"', *lists])
         text = f"{{\n  {text}\n}}\n"
-        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_text(path, text)
 
     @classmethod
     def load(cls, path: str | Path) -> SelectionHistory:
         """Read what `save` wrote."""
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            data = checked(read_json(Path(path)), dict, "its content")
+            if data.get("format", _FORMAT) != _FORMAT:
+                raise ValueError("it has another format")
             # Older files have no temperatures and no metrics.
+            metrics = checked(data.get("metrics", []), list, "'metrics'")
             return cls(
-                [
-                    Selection(int(row["step"]), tuple(row["heads"]), row.get("temperature"))
-                    for row in data["selections"]
-                ],
-                [(int(row["step"]), float(row["value"])) for row in data.get("metrics", ())],
+                [_selection(row) for row in entry(data, "selections", list)],
+                [(_step(row), entry(row, "value", float)) for row in metrics],
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise HeadcountError(
                 f"cannot read a selection history from {path}: {error}; "
                 "give a file that a PruningTrainer wrote"
             ) from error
+
+
+def _selection(row: Any) -> Selection:
+    step = _step(row)
+    heads = [checked(head, int, f"a head of step {step}") for head in entry(row, "heads", list)]
+    if heads and min(heads) < 0:
+        raise ValueError(f"a head of step {step} is {min(heads)}, expected a whole number from 0")
+    temperature = row.get("temperature")
+    if temperature is not None:
+        temperature = checked(temperature, float, f"the temperature of step {step}")
+    return Selection(step, tuple(heads), temperature)
+
+
+def _step(row: Any) -> int:
+    return entry(checked(row, dict, "a row"), "step", int)  # type: ignore[no-any-return]

@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 
 from headcount.analysis.base import Analysis
 from headcount.analysis.speed.work import Work, random_batch
+from headcount.bench.same_model import refuse_other_models
 from headcount.bench.size import cache_bytes, count_flops, peak_memory
 from headcount.bench.speed import Machine, Spread, in_turn, ratio, this_machine
-from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.plots.style import GREY, dress, head, legend, look, new_figure
 from headcount.runs.progress import Progress
@@ -164,7 +164,7 @@ def bench_models(
         rounds: timed rounds per measurement, at most; more gives narrower quartiles.
         budget: seconds after which a measurement starts no new round. Three rounds always run.
     """
-    _refuse_other_inputs(models)
+    refuse_other_models(models)
     machine = this_machine()
     tokens = next((w.length for w in work if w.length is not None), 0)
     sizes = tuple(_size(name, model, tokens) for name, model in models.items())
@@ -174,22 +174,6 @@ def bench_models(
         speeds += _speeds(models, some, rounds, budget)
         progress.advance(done + 1)
     return Bench(sizes, tuple(speeds), machine, rounds)
-
-
-def _refuse_other_inputs(models: Mapping[str, PreTrainedModel]) -> None:
-    """Raise if models do not take the same inputs, and so cannot do the same work."""
-    (first, whole), *others = models.items()
-    for name, model in others:
-        if _inputs(model) != _inputs(whole):
-            raise HeadcountError(
-                f"{name} takes {_inputs(model)}, but {first} takes {_inputs(whole)}; give models "
-                "that were pruned from the same one"
-            )
-
-
-def _inputs(model: PreTrainedModel) -> str:
-    words = getattr(model.config.get_text_config(), "vocab_size", None)
-    return model.main_input_name + ("" if words is None else f" of {words} tokens")
 
 
 def _size(name: str, model: PreTrainedModel, tokens: int) -> Size:
