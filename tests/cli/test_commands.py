@@ -14,7 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import headcount as hc
 from headcount import HeadMask
-from headcount.loading.folder import load_model, new_folder
+from headcount.atomic import new_folder
+from headcount.loading.folder import load_model
 from tests.tiny import build
 
 
@@ -156,7 +157,9 @@ def kept_heads_disagree(bert: Path, tmp_path: Path) -> list[object]:
     shutil.rmtree(bert)
     model.save_pretrained(bert)
     config = json.loads((bert / "config.json").read_text())
-    config["quantization_config"]["mask"]["blocks"][0]["kept"] = [0, 1, 2, 3]
+    mask = config["quantization_config"]["mask"]
+    mask["blocks"][0]["kept"] = [0, 1, 2, 3]
+    mask["kept"] = sum(len(block["kept"]) for block in mask["blocks"])
     (bert / "config.json").write_text(json.dumps(config))
     return ["heads", bert]
 

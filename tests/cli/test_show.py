@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from io import StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from headcount.analysis.roles.result import HeadRoles, Roles
-from headcount.cli.show import Bars, show_analysis
+from headcount.cli.show import Bars, make_encodable, show_analysis, show_rows
 
 RUNS = ("unpruned-all-seed0", "joint-dsp-12-seed0", "[ste]-12-seed0")
 
@@ -128,3 +128,20 @@ def test_a_file_gets_the_whole_table(out: StringIO) -> None:
     show_analysis(Console(file=out, width=60), wide_analysis(), Path("out"))
     assert "duplicate by chance" in out.getvalue().splitlines()[2]
     assert "too narrow" not in out.getvalue()
+
+
+def test_names_are_no_markup(out: StringIO) -> None:
+    show_rows(Console(file=out, width=60), "[/b]", ["[red]x"], [["[/i]", "[1]"]])
+    assert all(name in out.getvalue() for name in ("[/b]", "[red]x", "[/i]", "[1]"))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_signs_that_a_screen_lacks_are_printed_with_others(encoding: str) -> None:
+    file = TextIOWrapper(BytesIO(), encoding=encoding)
+    make_encodable(file)
+    console = Console(file=file, width=60)
+    show_rows(console, "λ → τ …", ["mean – sd"], [["ste†", "81.00 − 0.50"], ["■ ☃", "–"]])
+    file.flush()
+    text = file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    for part in ("lambda -> tau ...", "mean - sd", "ste+", "81.00 - 0.50", r"# \u2603"):
+        assert part in text

@@ -68,6 +68,8 @@ def test_encoder_with_an_empty_and_an_uneven_block(tmp_path: Path) -> None:
         "model.onnx", "model_int8.onnx", "config.json", "export.json", "vocab.txt",
     }  # fmt: skip
     assert json.loads((folder / "export.json").read_text()) == record
+    for name in ("model.onnx", "model_int8.onnx"):  # nobody's folders are written into it
+        assert b"site-packages" not in (folder / name).read_bytes()
     assert model.config._attn_implementation == "sdpa"  # as it was
     quantised = record["graphs"]["model"]["int8"]
     assert 1e-4 < quantised["difference"] < 0.5  # it computes something else, but not anything

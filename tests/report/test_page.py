@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -24,6 +27,10 @@ from headcount.study.read import read_study
 from .synthetic import EXAMPLES, RIGHT, Writer, answers, write_study
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PLANTED = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20" onload="wrong()">
+<script>document.title = "wrong"; top.document.title = "wrong"</script>
+<image href="https://example.org/x.png"/><foreignObject><b>drawn</b></foreignObject>
+<rect width="40" height="20" fill="#00ff00"/></svg>"""
 NASTY = '</script><b title="x">&amp;'
 
 
@@ -90,7 +97,7 @@ def test_a_name_cannot_break_out(tmp_path: Path) -> None:
 def test_nothing_is_fetched_and_ids_and_headings_are_in_order(path: Path) -> None:
     reader = Reader(path.read_text(encoding="utf-8"))
     outside = [found for _, found in reader.tags if "src" in found or found.get("rel")]
-    assert outside == []
+    assert [found for found in outside if not str(found.get("src")).startswith("data:")] == []
     ids = [found["id"] for _, found in reader.tags if "id" in found]
     assert len(set(ids)) == len(ids)
     links = {str(found["href"])[1:] for tag, found in reader.tags if tag == "a" and found["href"]}
@@ -104,7 +111,7 @@ def test_problems_are_told_and_sections_of_others_are_shown(study_folder: Path) 
     (study_folder / "runs" / "ste-12-seed1" / "metrics.json").unlink()
     (study_folder / "runs" / "ste-6-seed1" / "importance.json").write_text("[]")
     drawn = study_folder / "drawn.svg"
-    drawn.write_text('<?xml version="1.0"?>\n<svg><text>drawn</text></svg>')
+    drawn.write_text(f'<?xml version="1.0"?>\n{PLANTED}')
     more = Section(
         "Of others", "A note.", pictures=[Picture.read(drawn, "What is drawn.")],
         grids=[Grid("A caption", ("head", "value"), [("encoder.0.1", "0.5")], ["A footnote."])],
@@ -113,8 +120,28 @@ def test_problems_are_told_and_sections_of_others_are_shown(study_folder: Path) 
     told = "\n".join(reader.texts)
     assert "run ste-12-seed1 is missing or broken" in told
     assert "run ste-6-seed1 has no readable importances" in told
-    assert {"Of others", "A note.", "drawn", "encoder.0.1", "A footnote."} <= set(reader.texts)
+    assert {"Of others", "A note.", "encoder.0.1", "A footnote."} <= set(reader.texts)
     assert any(found.get("id") == "section-of-others" for _, found in reader.tags)
+    (image,) = [found for tag, found in reader.tags if tag == "img"]
+    kind, _, content = str(image["src"]).partition(",")
+    assert (kind, image["alt"]) == ("data:image/svg+xml;base64", "What is drawn.")
+    assert base64.b64decode(content).decode() == PLANTED
+
+
+def test_no_script_but_our_own_may_run(path: Path) -> None:
+    """By their digests, which the page's policy lists."""
+    text = path.read_text(encoding="utf-8")
+    reader = Reader(text)
+    (policy,) = [
+        str(found["content"]) for tag, found in reader.tags
+        if found.get("http-equiv") == "Content-Security-Policy"
+    ]  # fmt: skip
+    rules = dict(rule.split(maxsplit=1) for rule in policy.split("; "))
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts]
+    assert rules["script-src"] == " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert len(digests) == 2
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
 
 
 def test_courses_are_thinned_to_where_they_change() -> None:
@@ -359,6 +386,26 @@ def test_downloads_are_the_files(opened: Opened, study: Path) -> None:
     for part in ("examples per second", "models/bert-small", "method:ste|keep:12/48|seed:2"):
         assert part in text
     assert opened.wrong == []
+
+
+def test_a_planted_script_does_not_run(browser: Any, study_folder: Path) -> None:
+    drawn = study_folder / "drawn.svg"
+    drawn.write_text(PLANTED)
+    more = Section("Of others", pictures=[Picture.read(drawn, "What is drawn.")])
+    page = write(study_folder, study_folder / "page.html", (more,))
+    # Even HTML that someone adds to the page later runs nothing.
+    text = page.read_text(encoding="utf-8")
+    added = '<script>document.title = "wrong"</script><img src="data:," onerror="wrong()">'
+    page.write_text(text.replace("<main", f"{added}<main"), encoding="utf-8")
+    window = Opened(browser, page)
+    assert window.page.title().startswith("Attention heads of")
+    shown = window.page.eval_on_selector(
+        ".pictures img", "i => [i.complete, i.naturalWidth > 0, i.clientWidth > 100]"
+    )
+    assert shown == [True, True, True]
+    assert len(window.wrong) == 2  # what was added; nothing was asked for over the network
+    assert all("Content Security Policy" in line for line in window.wrong)
+    window.context.close()
 
 
 def test_a_phone_in_the_dark(browser: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import statistics
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -158,3 +159,22 @@ def test_a_fraction_stands_in_the_row_of_its_count(study_folder: Path) -> None:
     results.to_csv(study_folder / "results.csv", index=False)
     study = read_study(study_folder)
     assert list(build_table(study, next(study.comparisons())).rows) == [36, 24, 12, 6, 2]
+
+
+def test_a_name_stays_in_its_cell(table: Table) -> None:
+    nasty = "a|b<i>&\\_%\n\n[1]*"
+    named = replace(
+        table,
+        title=nasty,
+        methods=(nasty,),
+        rows={k: {nasty: cells["ste"]} for k, cells in table.rows.items()},
+        own_count=tuple(replace(row, method=nasty) for row in table.own_count),
+    )
+    shown = r"a\|b&lt;i&gt;&amp;\\\_%  \[1\]\*"
+    text = to_markdown(named)
+    assert f"– {shown}\n" in text
+    assert f"| heads | {shown} | seeds |" in text and f"| {shown} | 0.1 | 19.0 |" in text
+    latex = to_latex(named)
+    shown = r"a\textbar{}b$<$i$>$\&\textbackslash{}\_\%  {[}1{]}{*}"
+    assert f"heads & {shown} & seeds" in latex and f"    {shown} & 0.1 & 19.0" in latex
+    assert "\n\n" not in latex

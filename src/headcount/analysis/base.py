@@ -16,9 +16,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 
+from headcount.atomic import new_folder, refuse_existing
 from headcount.errors import HeadcountError
-from headcount.loading.folder import new_folder
 from headcount.plots.style import save
+from headcount.runs.escape import csv_text, markdown, markdown_row, write_names
 
 FILE, TABLE = "analysis.json", "table"
 FOLDER = "analyses"  # inside a study's folder, where its report looks for analyses
@@ -76,9 +77,11 @@ def save_analysis(analysis: Analysis, folder: Path) -> None:
         content = {"format": _FORMAT, "kind": analysis.kind, "result": text}
         (scratch / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         table = analysis.table()
-        table.to_csv(scratch / f"{TABLE}.csv", index=False, lineterminator="\n")
-        lines = [f"# {analysis.title}", "", analysis.note, "", *_markdown(table), ""]
-        (scratch / f"{TABLE}.md").write_text("\n".join(lines), encoding="utf-8")
+        cells = table.itertuples(index=False, name=None)
+        write_names(scratch / f"{TABLE}.csv", csv_text(table.columns, cells))
+        about = [f"# {markdown(analysis.title)}", "", markdown(analysis.note), ""]
+        lines = [*about, *_markdown_table(table), ""]
+        write_names(scratch / f"{TABLE}.md", "\n".join(lines))
         for name, figure in analysis.figures().items():
             save(figure, scratch / name)
 
@@ -119,8 +122,7 @@ def refuse_bad_place(folder: Path) -> None:
     Args:
         folder: where to save. It must not exist; its parent folders need not exist either.
     """
-    if folder.exists():
-        raise HeadcountError(f"{folder} exists already; give a new folder for the output")
+    refuse_existing(folder)
     above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         why = "may not be written to" if above.is_dir() else "is not a folder"
@@ -140,6 +142,6 @@ def _short(cell: object) -> str:
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
-def _markdown(table: pd.DataFrame) -> list[str]:
-    rows = [[str(name) for name in table.columns], ["---"] * len(table.columns), *shown(table)]
-    return ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in rows]
+def _markdown_table(table: pd.DataFrame) -> list[str]:
+    names, *rows = ([markdown(cell) for cell in row] for row in (table.columns, *shown(table)))
+    return [markdown_row(row) for row in (names, ["---"] * len(names), *rows)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 
 import typer
 from rich.console import Console
@@ -22,6 +23,7 @@ from headcount.cli.heads import heads, remove
 from headcount.cli.methods import methods
 from headcount.cli.prune import prune
 from headcount.cli.roles import roles
+from headcount.cli.show import make_encodable
 from headcount.cli.study import compare, report
 from headcount.errors import HeadcountError, Stopped
 
@@ -70,20 +72,55 @@ def _quieten_transformers() -> None:
 def main() -> None:
     """Run the command line. A user's mistake is one sentence and exit code 2."""
     _quieten_transformers()
+    for stream in (sys.stdout, sys.stderr):
+        make_encodable(stream)
+    code: str | int | None
+    try:
+        code = _run()
+        if sys.stdout is not None:
+            sys.stdout.flush()  # what fails later, Python itself would report
+    except BrokenPipeError:  # who read the output has seen enough
+        _drop_output()
+        code = 1
+    except OSError as error:
+        if error.errno is None:  # of no system call
+            raise
+        _drop_output()
+        what = f"{error.filename} cannot be used" if error.filename else "cannot print the result"
+        _complain(f"{what}: {error.strerror}; make room or give another place, and try again")
+        code = 2
+    sys.exit(code)
+
+
+def _run() -> str | int | None:
+    """Run the command; returns its exit code."""
     try:
         app()
+    except SystemExit as ended:
+        return ended.code
     except HeadcountError as error:
-        Console(stderr=True, soft_wrap=True).print(f"headcount: {error}", style="red", markup=False)
-        sys.exit(2)
+        _complain(str(error))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] in ("", "headcount"):
             raise  # no package that could be installed
-        Console(stderr=True, soft_wrap=True).print(
-            f"headcount: this needs the package {error.name}, which is not installed; run: "
-            "pip install 'headcount[tasks]'",
-            style="red", markup=False,
-        )  # fmt: skip
-        sys.exit(2)
+        _complain(
+            f"this needs the package {error.name}, which is not installed; run: "
+            "pip install 'headcount[tasks]'"
+        )
     except Stopped as stopped:
-        Console(stderr=True, soft_wrap=True).print(f"headcount: {stopped}", markup=False)
-        sys.exit(130)  # as a shell reports Ctrl-C
+        _complain(str(stopped), style="")
+        return 130  # as a shell reports Ctrl-C
+    return 2
+
+
+def _complain(sentence: str, style: str = "red") -> None:
+    """Say it on stderr; if even that cannot be written, the exit code has to do."""
+    with suppress(OSError):
+        console = Console(stderr=True, soft_wrap=True)
+        console.print(f"headcount: {sentence}", style=style, markup=False)
+
+
+def _drop_output() -> None:
+    """Send what is still to be printed nowhere, so that Python does not fail again at its end."""
+    with suppress(OSError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -1,16 +1,22 @@
-"""What commands show: a progress bar with the time left, and a table at the end."""
+"""What commands show: a progress bar with the time left, and a table at the end.
+
+`make_encodable` lets every command print on a screen or into a file that knows few signs.
+"""
 
 from __future__ import annotations
 
+import codecs
+import io
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -30,6 +36,25 @@ if TYPE_CHECKING:
 
 EVERY = 15.0  # seconds between two lines where no bar can be drawn
 FILE_WIDTH = 1000  # columns of output that goes to no terminal: wide enough for any table
+_PLAIN = {  # what to print where the encoding lacks a sign
+    "→": "->", "×": "x", "±": "+-", "…": "...", "–": "-", "−": "-", "†": "+", "λ": "lambda",
+    "τ": "tau", "■": "#", "·": ".", "•": "*",
+}  # fmt: skip
+
+
+def make_encodable(stream: TextIO | None) -> None:
+    """Let a stream print other signs for those that its encoding lacks, instead of failing."""
+    if isinstance(stream, io.TextIOWrapper):
+        codecs.register_error("headcount", _in_plain_signs)
+        stream.reconfigure(errors="headcount")
+
+
+def _in_plain_signs(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start : error.end]
+    escaped = (sign.encode("ascii", "backslashreplace").decode() for sign in signs)
+    return "".join(map(_PLAIN.get, signs, escaped)), error.end
 
 
 class Bars:
@@ -174,13 +199,13 @@ def show_rows(
     rows: Sequence[Sequence[str]],
 ) -> None:
     """Show a table: names on the left, figures on the right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=escape(title), title_justify="left", title_style="bold")
     # Names often differ only at their ends, so a narrow screen takes room from figures first.
     table.add_column("", min_width=max((len(row[0]) for row in rows), default=0))
     for column in columns:
-        table.add_column(column, justify="right")
+        table.add_column(escape(column), justify="right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
 
 
@@ -191,15 +216,15 @@ def show_analysis(console: Console, found: Analysis, folder: Path) -> None:
     table = found.table()
     names, cells = [str(name) for name in table.columns], shown(table)
     numbers = [table[name].dtype.kind in "if" for name in table.columns]
-    printed = Table(title=found.title, title_justify="left", title_style="bold")
+    printed = Table(title=escape(found.title), title_justify="left", title_style="bold")
     if not console.is_terminal:
         console = Console(file=console.file, width=FILE_WIDTH)
     fitting, left_out = _fitting(names, cells, numbers, console.width)
     for place in fitting:
         justify: Literal["left", "right"] = "right" if numbers[place] else "left"
-        printed.add_column(names[place], justify=justify, no_wrap=not numbers[place])
+        printed.add_column(escape(names[place]), justify=justify, no_wrap=not numbers[place])
     for row in cells:
-        printed.add_row(*(row[place] for place in fitting))
+        printed.add_row(*(escape(row[place]) for place in fitting))
     console.print(printed)
     lines = [found.note, f"table, figures and data are in {folder}"]
     if left_out:

@@ -37,7 +37,7 @@ def compare(
     from headcount.stats.numbers import shown
     from headcount.study.plan import StudySettings
     from headcount.study.ray import run_on_ray
-    from headcount.study.results import load_study
+    from headcount.study.results import load_study, write_results
     from headcount.study.run import run_study
 
     settings = StudySettings.read(study)
@@ -47,6 +47,7 @@ def compare(
             failed = run_on_ray(settings, output, address, cpus, gpus, bars.finished)
         else:
             failed = run_study(settings, output, bars, bars.overall)
+    failed = {**write_results(output), **failed}
     results = load_study(output)
     rows = [
         (str(row.method), f"{row.heads}", f"{row.seed}", str(row.split),

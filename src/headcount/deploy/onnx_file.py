@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -35,7 +36,15 @@ def write_onnx(graph: Graph, file: Path) -> None:
             verbose=False,
         )
         assert program is not None  # only the old exporter, without dynamo, returns None
+        _forget_sources(program.model)
         program.save(str(file))
+
+
+def _forget_sources(model: Any) -> None:
+    """Remove the lines of code that the exporter notes: they name folders of this computer."""
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        for node in graph.all_nodes():
+            node.metadata_props.pop("pkg.torch.onnx.stack_trace", None)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from headcount.deploy.encoder_decoder import encoder_decoder_graphs
 from headcount.deploy.graph import TOLERANCE, Graph, Sizes, largest_difference
 from headcount.deploy.run import RECORD, open_graph
 from headcount.errors import HeadcountError
-from headcount.loading.folder import copy_companions, first_line
+from headcount.loading.folder import NO_CODE, copy_companions, first_line
 
 Format = Literal["onnx", "torch"]
 Record = dict[str, Any]
@@ -122,7 +122,7 @@ def _tokenizer_inputs(source: str) -> tuple[str, ...] | None:
     if folder.is_dir() and not (folder / "tokenizer_config.json").is_file():
         return None
     try:
-        return tuple(AutoTokenizer.from_pretrained(source).model_input_names)
+        return tuple(AutoTokenizer.from_pretrained(source, **NO_CODE).model_input_names)
     except (OSError, ValueError, KeyError, ImportError):  # it has none, or one that cannot load
         return None
 

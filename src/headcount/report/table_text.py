@@ -8,6 +8,7 @@ import pandas as pd
 
 from headcount.plots.style import axis_label, unit
 from headcount.report.tables import Cell, OwnCount, Table
+from headcount.runs.escape import markdown, markdown_row
 from headcount.stats.significance import LEVEL
 
 OWN_COLUMNS = ("method", "λ", "heads found")
@@ -16,28 +17,24 @@ _BESIDE = 5  # methods that fit side by side on a screen
 
 def to_markdown(table: Table) -> str:
     """As Markdown, with the best in bold and † where a method is significantly worse."""
-    lines = [f"**{label(table)}** – {table.title}", ""]
+    lines = [f"**{markdown(label(table))}** – {markdown(table.title)}", ""]
     if table.unpruned is not None:
         lines += [unpruned_text(table), ""]
     if table.rows:
-        lines += _markdown_row(["heads", *table.methods, "seeds"])
+        lines += [markdown_row(["heads", *map(markdown, table.methods), "seeds"])]
         lines += ["|" + " ---: |" * (len(table.methods) + 2)]
         for k, cells in table.rows.items():
             texts = [_markdown_cell(table, cells.get(method)) for method in table.methods]
-            lines += _markdown_row([str(k), *texts, seeds_text(list(cells.values()))])
+            lines += [markdown_row([str(k), *texts, seeds_text(list(cells.values()))])]
         lines += ["", legend(table), ""]
     if table.own_count:
         lines += ["Methods that found their own number of heads:", ""]
-        lines += _markdown_row([*OWN_COLUMNS, label(table), "seeds"])
+        lines += [markdown_row([*OWN_COLUMNS, markdown(label(table)), "seeds"])]
         lines += ["| --- |" + " ---: |" * 4]
         for row in table.own_count:
-            lines += _markdown_row(own_cells(table, row))
+            lines += [markdown_row([markdown(text) for text in own_cells(table, row)])]
         lines += [""]
     return "\n".join(lines)
-
-
-def _markdown_row(texts: list[str]) -> list[str]:
-    return ["| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"]
 
 
 def _markdown_cell(table: Table, cell: Cell | None) -> str:
@@ -132,12 +129,14 @@ def _latex_cell(table: Table, cell: Cell | None) -> str:
 
 
 def _escaped(text: str) -> str:
+    """A text that LaTeX shows as it is, in one line: an empty line would end a caption."""
     signs = {
         "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
         "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "±": r"$\pm$", "†": r"$\dagger$", "–": "--", "<": "$<$", "λ": r"$\lambda$",
+        "±": r"$\pm$", "†": r"$\dagger$", "–": "--", "<": "$<$", ">": "$>$", "λ": r"$\lambda$",
+        "|": r"\textbar{}", "*": "{*}", "[": "{[}", "]": "{]}",  # after a row's end they mean more
     }  # fmt: skip
-    return "".join(signs.get(sign, sign) for sign in text)
+    return "".join(signs.get(sign, sign) for sign in " ".join(text.splitlines()))
 
 
 def to_frame(table: Table) -> pd.DataFrame:

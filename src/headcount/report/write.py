@@ -6,7 +6,7 @@ The page also shows the analyses that were saved in the study's folder, see `ana
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from headcount.analysis.base import Analysis, find_analyses, shown
 from headcount.analysis.settling import draw_dynamics
-from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.plots.style import save
 from headcount.report.curves import (
@@ -24,11 +23,13 @@ from headcount.report.curves import (
     draw_penalty,
 )
 from headcount.report.layers import ONE_KIND, draw_kinds, draw_layers
+from headcount.report.own_files import put_in_place, written_aside
 from headcount.report.page.page import FILE as PAGE
 from headcount.report.page.page import write_page
 from headcount.report.page.sections import Grid, Picture, Section
 from headcount.report.table_text import to_frame, to_latex, to_markdown
 from headcount.report.tables import Table, build_table
+from headcount.runs.escape import csv_text, write_names
 from headcount.study.read import Comparison, StudyData, read_study
 
 FOLDER = "report"
@@ -66,14 +67,17 @@ def write_report(
         folder: folder of the study.
         methods: names of the methods to show, see `read_study`; empty shows all.
         output: folder for `tables`, `figures` and `report.html`; None takes `report` in the
-            study's folder.
+            study's folder. Files there that no report wrote are refused, not written over.
     """
     study = read_study(folder, methods)
     report = Report(
         study.folder / FOLDER if output is None else Path(output), notes=list(study.problems)
     )
     try:
-        _write(study, report)
+        with written_aside(report.folder) as scratch:
+            _write(study, report, scratch)
+            put_in_place(scratch, report.folder)
+            report.written = [report.folder / path.relative_to(scratch) for path in report.written]
     except OSError as error:
         raise HeadcountError(
             f"{report.folder} cannot be written: {error.strerror or error}; make room, or give "
@@ -82,10 +86,9 @@ def write_report(
     return report
 
 
-def _write(study: StudyData, report: Report) -> None:
-    tables, figures = (report.folder / part for part in ("tables", "figures"))
-    for place in (tables, figures):
-        place.mkdir(parents=True, exist_ok=True)
+def _write(study: StudyData, report: Report, folder: Path) -> None:
+    """Write everything into a folder, which is not yet the report's own."""
+    tables, figures = (folder / part for part in ("tables", "figures"))
     comparisons = list(study.comparisons())
     names = _names(comparisons)
     for comparison in comparisons:
@@ -100,7 +103,7 @@ def _write(study: StudyData, report: Report) -> None:
     analysed, unreadable = analysis_sections(study.folder)
     report.sections += analysed
     report.notes += unreadable
-    page = report.folder / PAGE
+    page = folder / PAGE
     write_page(page, study, comparisons, report.tables, report.texts, report.notes, report.sections)
     report.written.append(page)
 
@@ -129,20 +132,17 @@ def _write_tables(study: StudyData, comparison: Comparison, stem: Path, report: 
     table = build_table(study, comparison)
     report.tables.append(table)
     report.notes += table.notes
+    frame = to_frame(table)
     texts = {
         "md": to_markdown(table),
         "tex": to_latex(table),
-        "csv": to_frame(table).to_csv(index=False, lineterminator="\n"),
+        "csv": csv_text(frame.columns, frame.itertuples(index=False, name=None)),
     }
     for ending, text in texts.items():
         path = stem.with_name(f"{stem.name}.{ending}")
-        write_atomically(path, _writer(text))
+        write_names(path, text)
         report.written.append(path)
         report.texts[path.name] = text
-
-
-def _writer(text: str) -> Callable[[Path], object]:
-    return lambda path: path.write_text(text, encoding="utf-8")
 
 
 def _draw_split(

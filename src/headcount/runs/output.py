@@ -10,16 +10,18 @@ import math
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCardData
 from transformers import PreTrainedModel
 
-from headcount.atomic import write_atomically
+from headcount.atomic import new_folder, write_text
 from headcount.errors import HeadcountError
 from headcount.heads.mask import MASK_FILE, HeadMask
-from headcount.loading.folder import new_folder
+from headcount.json_file import checked, entry, finite, read_json
 from headcount.plots.head_map import draw_head_map
 from headcount.pruners.base import Pruner
+from headcount.runs.escape import markdown, markdown_code, markdown_row, write_names
 from headcount.runs.result import RunResult
 from headcount.runs.resume import SETTINGS
 from headcount.runs.settings import RunSettings
@@ -51,7 +53,7 @@ _TEMPLATE = """---
 import headcount  # teaches transformers to load models with fewer heads
 from transformers import AutoTokenizer, {auto}
 
-model = {auto}.from_pretrained("{title}")
+model = {auto}.from_pretrained({quoted})
 ```
 
 How it was made: `settings.json`; which heads were kept: `mask.json`; all figures: `metrics.json`.
@@ -134,22 +136,21 @@ def write_card(
     remarks = [f"Masked and cut outputs differ by at most {result.difference:.1e}."]
     if result.before is None:
         remarks.append("The unpruned model was not evaluated in this run.")
-    (folder / CARD).write_text(
-        _TEMPLATE.format(
-            front=front,
-            title=name,
-            model=Path(settings.model).name if local else settings.model,
-            kept=int(result.heads.after),
-            born=int(result.heads.before),
-            method=result.method,
-            task=settings.task,
-            rows="\n".join(f"| {' | '.join(row)} |" for row in result.rows()),
-            remark=" ".join(remarks),
-            auto=auto_class,
-            signatures="".join(f"\n`{line}`\n" for line in result.signatures.values()),
-        ),
-        encoding="utf-8",
+    text = _TEMPLATE.format(
+        front=front,
+        title=markdown(name),
+        quoted=json.dumps(name, ensure_ascii=False),  # also how Python quotes a text
+        model=markdown(Path(settings.model).name if local else settings.model),
+        kept=int(result.heads.after),
+        born=int(result.heads.before),
+        method=markdown(result.method),
+        task=markdown(settings.task),
+        rows="\n".join(markdown_row([markdown(cell) for cell in row]) for row in result.rows()),
+        remark=" ".join(remarks),
+        auto=auto_class,
+        signatures="".join(f"\n{markdown_code(line)}\n" for line in result.signatures.values()),
     )
+    write_names(folder / CARD, text)
 
 
 def importances(pruner: Pruner) -> list[float]:
@@ -173,6 +174,11 @@ def save_importances(
         scores: by flat index; NaN for heads without one.
         seconds: how long the scoring took. Runs that take their ranking from here add it to theirs.
     """
+    if len(scores) != mask.born:
+        raise HeadcountError(
+            f"there are importances of {len(scores)} heads, but the mask is of {mask.born}; give "
+            "files of one run"
+        )
     rows = [
         {
             "head": name,
@@ -182,26 +188,42 @@ def save_importances(
         for index, (name, score) in enumerate(zip((mask | ~mask).names, scores, strict=True))
     ]
     text = ",\n    ".join(json.dumps(row) for row in rows)
-    head = f'"format": "{_FORMAT}",\n  "method": "{method}"'
+    head = f'"format": "{_FORMAT}",\n  "method": {json.dumps(method)}'
     if seconds is not None:
         head += f',\n  "seconds": {seconds:.1f}'
-    whole = f'{{\n  {head},\n  "heads": [\n    {text}\n  ]\n}}\n'
-    write_atomically(path, lambda temporary: temporary.write_text(whole, encoding="utf-8"))
+    write_text(path, f'{{\n  {head},\n  "heads": [\n    {text}\n  ]\n}}\n')
 
 
 def load_importances(path: Path) -> tuple[str, list[float]]:
     """The method that found the importances, and the scores by flat index."""
+    method, scores, _ = _read_importances(path)
+    return method, scores
+
+
+def scoring_seconds(path: Path) -> float:
+    """How long it took to find the importances in a file; 0 if it does not say."""
+    return _read_importances(path)[2]
+
+
+def _read_importances(path: Path) -> tuple[str, list[float], float]:
+    """The method, the scores by flat index, and the seconds that they took."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        rows = [row["importance"] for row in data["heads"]]
-        return str(data["method"]), [math.nan if row is None else float(row) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        data = checked(read_json(path), dict, "its content")
+        if data.get("format", _FORMAT) != _FORMAT:
+            raise ValueError("it has another format")
+        rows = [checked(row, dict, "a head") for row in entry(data, "heads", list)]
+        if not rows:
+            raise ValueError("it has no heads")
+        scores = [_score(row) for row in rows]
+        seconds = finite(data, "seconds") if "seconds" in data else 0.0
+        return entry(data, "method", str), scores, seconds
+    except ValueError as error:
         raise HeadcountError(
             f"cannot read importances from {path}: {error}; give a folder that headcount prune "
             "wrote"
         ) from error
 
 
-def scoring_seconds(path: Path) -> float:
-    """How long it took to find the importances in a file; 0 if it does not say."""
-    return float(json.loads(path.read_text(encoding="utf-8")).get("seconds", 0.0))
+def _score(row: dict[str, Any]) -> float:
+    outside = "importance" in row and row["importance"] is None
+    return math.nan if outside else finite(row, "importance")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
+from headcount.json_file import read_json
+from headcount.runs.escape import csv_text, read_csv_cell, write_names
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.result import RunResult
-from headcount.runs.resume import SETTINGS
+from headcount.runs.resume import SETTINGS, UNFINISHED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,40 +21,67 @@ COLUMNS = (
     "model", "task", "method", "keep", "seed", "split", "metric", "value", "heads", "parameters",
     "seconds", "signature",
 )  # fmt: skip
+_TEXTS = ("model", "task", "method", "split", "metric", "signature")
 
 
-def write_results(folder: Path) -> Path:
-    """Write `results.csv` from all finished runs: one row per run and evaluation set."""
-    rows = []
-    for run in sorted(folder.glob(f"runs/*/{RESULT}")):
-        result = RunResult.load(run.parent)
-        settings = json.loads((run.parent / SETTINGS).read_text(encoding="utf-8"))
-        for split, scores in result.scores.items():
-            rows.append(
-                {
-                    "model": Path(settings["model"]).name,
-                    "task": settings["task"],
-                    "method": settings.get("variant") or result.method,
-                    "keep": settings["keep"],
-                    "seed": settings["seed"],
-                    "split": split,
-                    "metric": result.metric,
-                    "value": scores[result.metric],
-                    "heads": int(result.heads.after),
-                    "parameters": int(result.parameters.after),
-                    "seconds": round(result.cost, 1),
-                    "signature": result.signatures[split],
-                }
+def write_results(folder: Path) -> dict[str, str]:
+    """Write `results.csv` from all finished runs: one row per run and evaluation set.
+
+    Returns:
+        Why runs are left out, by their names: their files are damaged.
+    """
+    rows: list[tuple[object, ...]] = []
+    damaged = {}
+    for run in _finished(folder):
+        try:
+            rows += _rows(run)
+        except HeadcountError as error:
+            damaged[run.name] = str(error)
+    write_names(folder / FILE, csv_text(COLUMNS, rows))
+    return damaged
+
+
+def _finished(folder: Path) -> Iterator[Path]:
+    """The folders of finished runs, without those that are still being written or were stopped."""
+    for path in sorted(folder.glob(f"runs/*/{RESULT}")):
+        run = path.parent
+        if not run.name.startswith(".") and not run.name.endswith(UNFINISHED):
+            yield run
+
+
+def _rows(run: Path) -> list[tuple[object, ...]]:
+    """The rows of a run, one per evaluation set, in the order of `COLUMNS`."""
+    try:
+        result = RunResult.load(run)
+        settings = read_json(run / SETTINGS)
+        return [
+            (
+                Path(settings["model"]).name,
+                settings["task"],
+                settings.get("variant") or result.method,
+                settings["keep"],
+                settings["seed"],
+                split,
+                result.metric,
+                scores[result.metric],
+                int(result.heads.after),
+                int(result.parameters.after),
+                round(result.cost, 1),
+                result.signatures[split],
             )
+            for split, scores in result.scores.items()
+        ]
+    except (HeadcountError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise HeadcountError(
+            f"its files are damaged ({_reason(error)}); delete the folder {run}, and headcount "
+            "compare does the run again"
+        ) from error
 
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
 
-    write_atomically(folder / FILE, write)
-    return folder / FILE
+def _reason(error: Exception) -> str:
+    if isinstance(error, HeadcountError):
+        return str(error).partition("; ")[0]  # what to do is said after it
+    return f"{RESULT} or {SETTINGS}: {type(error).__name__}: {error}"
 
 
 def load_study(folder: str | Path) -> pd.DataFrame:
@@ -63,9 +90,25 @@ def load_study(folder: str | Path) -> pd.DataFrame:
     Args:
         folder: the output folder of `headcount compare`.
     """
-    import pandas as pd
-
     path = Path(folder) / FILE
     if not path.is_file():
         raise HeadcountError(f"{folder} has no {FILE}; give the output of headcount compare")
-    return pd.read_csv(path)
+    try:
+        return read_results(path)
+    except (OSError, ValueError) as error:
+        raise HeadcountError(
+            f"{path} cannot be read: {str(error).splitlines()[0]}; headcount compare writes it "
+            "again from the study's runs"
+        ) from error
+
+
+def read_results(path: Path) -> pd.DataFrame:
+    """Read `results.csv`, with every name as the runs have it, be it `NA` or `007`."""
+    import pandas as pd
+
+    return pd.read_csv(
+        path,
+        converters=dict.fromkeys(_TEXTS, read_csv_cell),
+        keep_default_na=False,  # pandas would take a model that is called NA for a missing one
+        na_values={name: ["", "nan"] for name in COLUMNS if name not in _TEXTS},
+    )

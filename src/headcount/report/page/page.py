@@ -6,17 +6,19 @@ draw from one JSON value (`payload.py`).
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from headcount.atomic import write_atomically
 from headcount.errors import HeadcountError
 from headcount.report.page.payload import build_payload, embed
 from headcount.report.page.sections import TEMPLATES, Section, render, sections, told_apart
 from headcount.report.tables import Table
+from headcount.runs.escape import write_names
 from headcount.study.read import Comparison, StudyData
 from headcount.study.results import FILE as RESULTS
 
@@ -48,18 +50,32 @@ def write_page(
     results = (study.folder / RESULTS).read_text(encoding="utf-8")
     files = {**texts, RESULTS: results}
     parts = told_apart(sections(study, comparisons, tables, more, list(files)))
+    scripts = [get_plotlyjs(), f'"use strict";\n(() => {{\n{_inlined(*_SCRIPTS)}\n}})();\n']
     text = TEMPLATES.get_template("page.html").render(
+        policy=Markup(_policy(scripts)),
         title=_headline(comparisons),
         facts=list(_facts(study, comparisons)),
         notes=notes,
         sections=parts,
         render=render,
-        css=_inlined("page.css"),
-        js=_inlined(*_SCRIPTS),
-        plotly=Markup(get_plotlyjs()),
+        css=Markup(_inlined("page.css")),
+        scripts=[Markup(script) for script in scripts],
         payload=Markup(embed(build_payload(study, comparisons, files))),
     )
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    write_names(path, text)
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """What a browser may do with the page: run these scripts, and fetch nothing.
+
+    Plotly sets styles while it draws, so styles cannot be limited to known ones.
+    """
+    digests = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def _headline(comparisons: Sequence[Comparison]) -> str:
@@ -106,4 +122,4 @@ def _listed(values: Iterable[object]) -> str:
 
 
 def _inlined(*names: str) -> str:
-    return Markup("\n".join((_HERE / name).read_text(encoding="utf-8") for name in names))
+    return "\n".join((_HERE / name).read_text(encoding="utf-8") for name in names)

@@ -7,6 +7,7 @@ makes HTML of one, with the macros of `sections.html`.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,6 +71,9 @@ class Section:
 class Picture:
     """A figure that is not interactive.
 
+    It is shown as an image: a browser neither runs nor fetches what an image's file asks for, and
+    the file may come from a study of somebody else.
+
     Attributes:
         svg: the SVG element, as text.
         says: what it shows, for readers who cannot see it.
@@ -77,6 +81,11 @@ class Picture:
 
     svg: str
     says: str
+
+    @property
+    def address(self) -> str:
+        """The picture itself, as the address of an image."""
+        return f"data:image/svg+xml;base64,{b64encode(self.svg.encode()).decode()}"
 
     @classmethod
     def read(cls, path: Path, says: str) -> Picture:
@@ -90,7 +99,7 @@ class Picture:
         except (OSError, UnicodeDecodeError) as error:
             raise HeadcountError(f"{path} cannot be read: {error}; write it anew") from error
         start = text.find("<svg")
-        if start < 0 or not text.rstrip().endswith("</svg>"):  # it would swallow the page
+        if start < 0 or not text.rstrip().endswith("</svg>"):
             raise HeadcountError(f"{path} is damaged, it is not a whole SVG; write it anew")
         return cls(text[start:], says)
 
