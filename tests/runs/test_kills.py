@@ -33,17 +33,14 @@ def jobs(encoder: Path, tables: Path, tmp_path: Path) -> dict[str, Job]:
         settings = RunSettings(
             str(encoder), "classification", str(tables), method=method, keep=3, training=training
         )
-        base = method == "michel"
-        return lambda folder: (
-            None
-            if (folder / "m").exists()
-            else _ignore(
-                prune(
-                    settings, folder / "m", resume=True, speed=False,
-                    base=folder / "base" if base else None,
-                )
-            )
-        )  # fmt: skip
+
+        def job(folder: Path) -> None:
+            if (folder / "m").exists() and not (folder / "m.unfinished").exists():
+                return  # it was killed after its last act
+            base = folder / "base" if method == "michel" else None
+            prune(settings, folder / "m", resume=True, speed=False, base=base)
+
+        return job
 
     study = StudySettings(
         model=str(encoder), task="classification", data=str(tables), keep=(2,),
@@ -55,10 +52,6 @@ def jobs(encoder: Path, tables: Path, tmp_path: Path) -> dict[str, Job]:
         assert failed == {}, failed
 
     return {"prune": pruned("michel"), "handover": pruned("handover"), "study": compare}
-
-
-def _ignore(result: object) -> None:
-    pass
 
 
 def in_a_child(work: Callable[[], None]) -> int:

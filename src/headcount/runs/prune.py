@@ -10,7 +10,7 @@ from headcount.errors import HeadcountError
 from headcount.runs.job import Options, PruningJob
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.result import RunResult
-from headcount.runs.resume import discard, refuse_other_settings
+from headcount.runs.resume import discard, refuse_other_settings, unfinished
 from headcount.runs.settings import RunSettings
 
 
@@ -46,6 +46,11 @@ def prune(
         raise HeadcountError(
             f"keep is {list(settings.keep)}, expected one K; prune_many is for several"
         )
+    if resume and output.is_dir() and unfinished(output).is_dir():
+        # Killed after its last act but one.
+        refuse_other_settings(output, settings.to_dict())
+        discard(unfinished(output))
+        return RunResult.load(output)
     refuse_existing(output)
     options = Options(base, resume, speed, weights, ranking)
     job = PruningJob(settings, output, options, progress or Silent())
