@@ -14,18 +14,19 @@ from headcount.atomic import new_folder, sweep
 from headcount.errors import HeadcountError
 from headcount.runs.progress import Progress
 from headcount.runs.result import Scores
-from headcount.runs.resume import (
+from headcount.runs.resume import train
+from headcount.runs.run import Run, scores_of
+from headcount.runs.settings import RunSettings
+from headcount.runs.times import earlier_seconds
+from headcount.runs.trainer import evaluate
+from headcount.runs.unfinished import (
     DATA,
-    earlier_seconds,
+    discard,
     first_change,
     refuse_other_data,
-    train,
     unfinished,
     unfinished_run,
 )
-from headcount.runs.run import Run, scores_of
-from headcount.runs.settings import RunSettings
-from headcount.runs.trainer import evaluate
 
 SETTINGS, SCORES, SECONDS = "base_settings.json", "base_metrics.json", "base_seconds.json"
 # Training settings that play no part in the fine-tuning.
@@ -53,6 +54,8 @@ def fine_tuned(run: Run, folder: Path) -> Scores:
     settings, task = run.settings, run.task
     wanted = base_settings(settings)
     if folder.exists():
+        if PartialState().is_main_process:
+            discard(unfinished(folder))  # a kill may have come just before
         refuse_other_data(folder, task.data_digest())
         return _kept(folder, wanted)
     model = run.load()

@@ -27,11 +27,12 @@ from headcount.runs.measure import checked_difference, measure
 from headcount.runs.output import Outcome, load_importances, scoring_seconds, write_outcome
 from headcount.runs.progress import Progress
 from headcount.runs.result import COMPENSATION, RECOVERY, RunResult, Scores, Sides, signature
-from headcount.runs.resume import StageTimes, unfinished, unfinished_run
 from headcount.runs.run import Run, scores_of
 from headcount.runs.settings import RunSettings, TrainingSettings
 from headcount.runs.stages import choose_by_scoring, choose_while_training, compensated, recover
+from headcount.runs.times import StageTimes
 from headcount.runs.trainer import Evaluation
+from headcount.runs.unfinished import unfinished, unfinished_run
 from headcount.surgery.remove import remove_heads
 from headcount.training.cut_weights import expand
 from headcount.training.history import SelectionHistory

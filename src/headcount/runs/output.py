@@ -23,9 +23,9 @@ from headcount.plots.head_map import draw_head_map
 from headcount.pruners.base import Pruner
 from headcount.runs.escape import markdown, markdown_code, markdown_row, write_names
 from headcount.runs.result import RunResult
-from headcount.runs.resume import SETTINGS
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import Evaluation
+from headcount.runs.unfinished import SETTINGS
 from headcount.tasks.base import Processor
 from headcount.training.checkpoint_files import HISTORY
 from headcount.training.history import SelectionHistory

@@ -10,8 +10,8 @@ from headcount.errors import HeadcountError
 from headcount.runs.job import Options, PruningJob
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.result import RunResult
-from headcount.runs.resume import discard, refuse_other_settings, unfinished
 from headcount.runs.settings import RunSettings
+from headcount.runs.unfinished import discard, refuse_other_settings, unfinished
 
 
 def prune(

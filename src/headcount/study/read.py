@@ -13,7 +13,7 @@ import pandas as pd
 from headcount.errors import HeadcountError
 from headcount.json_file import read_bytes
 from headcount.pruners.methods import METHODS, UNPRUNED
-from headcount.runs.resume import UNFINISHED
+from headcount.runs.unfinished import UNFINISHED
 from headcount.study.plan import SETTINGS, StudySettings
 from headcount.study.results import COLUMNS, read_results
 from headcount.study.results import FILE as RESULTS

@@ -11,7 +11,7 @@ from headcount.json_file import read_json
 from headcount.runs.escape import csv_text, read_csv_cell, write_names
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.result import RunResult
-from headcount.runs.resume import SETTINGS, UNFINISHED
+from headcount.runs.unfinished import SETTINGS, UNFINISHED
 
 if TYPE_CHECKING:
     import pandas as pd

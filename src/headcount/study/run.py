@@ -32,10 +32,15 @@ from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.result import RunResult
-from headcount.runs.resume import first_change, refuse_other_settings
 from headcount.runs.run import batches_of
 from headcount.runs.settings import RunSettings
 from headcount.runs.stages import rank_heads
+from headcount.runs.unfinished import (
+    UNFINISHED,
+    discard,
+    first_change,
+    refuse_other_settings,
+)
 from headcount.study.plan import SETTINGS, Job, StudySettings
 from headcount.study.results import FILE as RESULTS
 from headcount.study.results import write_results
@@ -130,6 +135,9 @@ def open_study(study: StudySettings, folder: Path) -> Places:
             (folder / part).mkdir(parents=True, exist_ok=True)
         for file in (known, folder / RESULTS):
             sweep(file, older_than=STALE)
+        for left in folder.glob(f"*/*{UNFINISHED}"):
+            if left.with_suffix("").is_dir():  # finished; a kill came just before it was removed
+                discard(left)
         write_text(known, json.dumps(settings, indent=2) + "\n")
     except OSError as error:
         raise HeadcountError(f"{folder} cannot be written: {error.strerror or error}") from error

@@ -11,7 +11,7 @@ from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.json_file import checked, entry, finite, read_json
 from headcount.runs.output import IMPORTANCE, PREDICTIONS, load_importances
 from headcount.runs.result import RunResult
-from headcount.runs.resume import SETTINGS
+from headcount.runs.unfinished import SETTINGS
 from headcount.stats.significance import Predictions
 from headcount.training.checkpoint_files import HISTORY
 from headcount.training.history import SelectionHistory
