@@ -248,6 +248,7 @@ def _ranked(
         return None
     ranking = places.ranking(settings)
     with places.lock(ranking.stem):
+        sweep(ranking)
         # Ranked down to the last head. Its best K are those that a chain which stops at K keeps,
         # because heads that leave together are ranked by the scores they had.
         if not ranking.exists():
