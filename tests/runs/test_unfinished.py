@@ -73,7 +73,9 @@ def test_an_empty_folder_and_a_link_are_not_adopted_either(
 ) -> None:
     (tmp_path / "m.unfinished").mkdir()
     (tmp_path / "n.unfinished").symlink_to(tmp_path / "nowhere")
-    for name in ("m", "n"):
+    (tmp_path / "o.unfinished").mkdir()
+    (tmp_path / "o.unfinished" / "settings.json").write_text("[" * 100_000)
+    for name in ("m", "n", "o"):
         with pytest.raises(HeadcountError, match="is in the way"):
             prune(settings, tmp_path / name, speed=False)
     assert list((tmp_path / "m.unfinished").iterdir()) == []

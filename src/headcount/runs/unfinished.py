@@ -106,13 +106,7 @@ def _alone_in(folder: Path, output: Path) -> Iterator[None]:
 
 def _is_ours(folder: Path) -> bool:
     """Whether a folder is of a run that was stopped."""
-    if folder.is_symlink() or not (folder / SETTINGS).is_file():
-        return False
-    try:
-        settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(settings, dict) and {"model", "task", "training"} <= {*settings}
+    return not folder.is_symlink() and {"model", "task", "training"} <= {*noted(folder / SETTINGS)}
 
 
 def _refuse_other_run(folder: Path, settings: dict[str, Any], data: str, resume: bool) -> None:
