@@ -95,6 +95,7 @@ def test_bytes_that_are_no_text_are_told(run: Run) -> None:
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_result(tmp_path)
     assert RunResult.load(tmp_path) == RESULT
+    assert repr(RunResult.load(tmp_path)) == repr(RESULT)  # a count stays a whole number
     write_result(tmp_path, shared_by="left out", before=None)  # before several K had one training
     assert RunResult.load(tmp_path).shared_by == 1
     diverged = {"dev": {"accuracy": float("inf"), "loss": float("nan")}}

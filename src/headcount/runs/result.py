@@ -182,10 +182,10 @@ def _measured(data: dict[str, Any], name: str) -> Sides | None:
 
 def _sides(data: dict[str, Any], name: str) -> Sides:
     both = entry(data, name, dict)
-    sides = Sides(finite(both, "before"), finite(both, "after"))
-    if not (sides.before > 0 and sides.after >= 0):
-        raise ValueError(f"{name!r} is {sides.before:g} before and {sides.after:g} after a cut")
-    return sides
+    before, after = finite(both, "before"), finite(both, "after")
+    if not (before > 0 and after >= 0):
+        raise ValueError(f"{name!r} is {before:g} before and {after:g} after a cut")
+    return Sides(both["before"], both["after"])  # a count stays a whole number
 
 
 def signature(
