@@ -98,7 +98,7 @@ def refuse_bad_output(path: Path, most: int = _LONGEST) -> None:
             raise HeadcountError(
                 f"{path} is a link to {path.readlink()}, which is not there; give a new folder"
             )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # what is above it is for others to judge too
         return
     except (OSError, ValueError) as error:  # a name above it too long, a zero in it, links in rings
         reason = getattr(error, "strerror", None) or error
