@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer
 
 import headcount as hc
-from headcount.errors import HeadcountError, Stopped
+from headcount.errors import HeadcountError
 from headcount.runs import base_model, stages
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.resume import train as really_train
 from headcount.runs.settings import RunSettings, TrainingSettings
+from tests.runs.stopping import stopped_training
 
 
 @pytest.fixture
@@ -68,27 +69,14 @@ def test_each_number_of_heads_recovers_for_itself(settings: RunSettings, tmp_pat
         assert result.cost == pytest.approx(result.seconds["recovery"] + shared / 2)
 
 
-class _Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        if state.global_step == 5:
-            control.should_save = control.should_training_stop = True
-
-
 def test_a_recovery_that_was_stopped_goes_on_to_the_same_result(
-    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: RunSettings, tmp_path: Path
 ) -> None:
     base = tmp_path / "base"
     prune(settings, tmp_path / "whole", base=base, speed=False)
 
-    def stopped(trainer: Trainer) -> None:
-        trainer.add_callback(_Stop())
-        really_train(trainer)
-        raise Stopped("in the middle of it")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(stages, "train", stopped)
-        with pytest.raises(Stopped):
-            prune(settings, tmp_path / "twice", base=base, speed=False)
+    with stopped_training():
+        prune(settings, tmp_path / "twice", base=base, speed=False)
     prune(settings, tmp_path / "twice", base=base, speed=False, resume=True)
     whole, twice = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "twice"))
     assert all(t.equal(twice[n]) for n, t in whole.items())

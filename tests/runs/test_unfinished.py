@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from transformers import TrainerCallback
 
 from headcount import atomic
-from headcount.errors import HeadcountError, Stopped
-from headcount.runs import resume, stages
+from headcount.errors import HeadcountError
+from headcount.runs import resume
 from headcount.runs.prune import prune
-from headcount.runs.resume import train as really_train
 from headcount.runs.settings import RunSettings, TrainingSettings
+from tests.runs.stopping import stopped_training
 
 
 @pytest.fixture
@@ -29,25 +28,11 @@ def settings(encoder: Path, tables: Path, tmp_path: Path) -> RunSettings:
     )
 
 
-class _Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        if state.global_step == 5:
-            control.should_save = control.should_training_stop = True
-
-
 @pytest.fixture
-def stopped(settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def stopped(settings: RunSettings, tmp_path: Path) -> Path:
     """The unfinished folder of a run that was stopped in the middle of its training."""
-
-    def train_a_little(trainer):  # type: ignore[no-untyped-def]
-        trainer.add_callback(_Stop())
-        really_train(trainer)
-        raise Stopped("stopped")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stages, "train", train_a_little)
-        with pytest.raises(Stopped):
-            prune(settings, tmp_path / "m", speed=False)
+    with stopped_training():
+        prune(settings, tmp_path / "m", speed=False)
     return tmp_path / "m.unfinished"
 
 

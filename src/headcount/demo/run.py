@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from headcount.atomic import new_folder, write_atomically
+from headcount.atomic import new_folder, write_atomically, write_text
 from headcount.demo.inference import Forms, Pair, inference_split
 from headcount.errors import HeadcountError
 from headcount.heads.mask import MASK_FILE, HeadMask
@@ -176,7 +176,7 @@ def _open(folder: Path, settings: dict[str, int]) -> None:
     except OSError as error:
         raise HeadcountError(f"{folder} cannot be made: {error.strerror or error}") from error
     text = json.dumps(settings) + "\n"
-    write_atomically(mark, lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(mark, text)
 
 
 def _write(pairs: Sequence[Pair], path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from headcount.atomic import write_atomically
+from headcount.atomic import write_text
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import HeadMap
 from headcount.json_file import parse_json, read_bytes
@@ -228,7 +228,7 @@ class HeadMask:
         """Write the mask as JSON; an interrupted write leaves no partial file."""
         target = Path(path)
         text = _readable(self.to_dict())
-        write_atomically(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        write_text(target, text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> HeadMask:

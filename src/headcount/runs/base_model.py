@@ -56,7 +56,7 @@ def fine_tuned(run: Run, folder: Path) -> Scores:
     if folder.exists():
         if PartialState().is_main_process:
             discard(unfinished(folder))  # a kill may have come just before
-        refuse_other_data(folder, task.data_digest())
+        refuse_other_data(folder, run.data_digest)
         return _kept(folder, wanted)
     model = run.load()
     if not (settings.training.epochs > 0 or task.is_trained(model)):
@@ -64,7 +64,7 @@ def fine_tuned(run: Run, folder: Path) -> Scores:
             f"epochs is 0, which takes {settings.model} as it is, but it is not fine-tuned for "
             f"{task.name}; give one that is, or more epochs"
         )
-    data = task.data_digest()
+    data = run.data_digest
     with unfinished_run(folder, wanted, data, resume=True) as work:
         if folder.exists():  # another process has just made it
             return _kept(folder, wanted)

@@ -102,7 +102,7 @@ class PruningJob:
                 run.progress.say(f"{number} examples of {part} are broken or undecided: left out")
         _ = run.sets
         with unfinished_run(
-            self.output, run.settings.to_dict(), run.task.data_digest(), self.options.resume
+            self.output, run.settings.to_dict(), run.data_digest, self.options.resume
         ):
             for output in outputs.values():  # another process may have written it meanwhile
                 refuse_existing(output)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.atomic import write_atomically
+from headcount.atomic import write_text
 from headcount.errors import HeadcountError
 from headcount.json_file import checked, entry, finite, read_json
 from headcount.pruners.base import Pruner
@@ -113,7 +113,7 @@ class RunResult:
     def save(self, folder: Path) -> None:
         """Write `metrics.json`."""
         text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
-        write_atomically(folder / FILE, lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(folder / FILE, text)
 
     @classmethod
     def load(cls, folder: Path) -> RunResult:

@@ -88,6 +88,11 @@ class Run:
         return self.task.train_data(self._worker)
 
     @cached_property
+    def data_digest(self) -> str:
+        """A digest of the data, by which a run that goes on knows that they are the same."""
+        return self.task.data_digest()
+
+    @cached_property
     def _worker(self) -> Processor:
         """A copy of the processor: a tokenizer that was used is saved with how it was used."""
         return copy.deepcopy(self.processor)

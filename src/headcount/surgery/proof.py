@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,8 +14,7 @@ from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.surgery.remove import remove_heads
-
-_CACHES = ("past_key_values", "cache_params", "mems", "state")
+from headcount.surgery.trial import floats
 
 
 def prove_removal(
@@ -46,10 +45,10 @@ def prove_removal(
         mask = HeadMask.random(find_heads(model), 0.5)
     with torch.no_grad():
         with masked(model, mask):
-            expected = list(_floats(model(**inputs)))
+            expected = list(floats(model(**inputs)))
         small = copy.deepcopy(model)
         remove_heads(small, mask)
-        found = list(_floats(small(**inputs)))
+        found = list(floats(small(**inputs)))
     if [t.shape for t in expected] != [t.shape for t in found]:
         raise HeadcountError("the cut model gives outputs of other shapes than the masked one")
     difference = max(
@@ -68,17 +67,3 @@ def _difference(expected: Tensor, found: Tensor) -> float:
     # A comparison would ignore NaN. Infinities that are equal are no difference.
     gap = torch.where(gap.isnan() & (expected != found), torch.inf, gap.nan_to_num(0.0))
     return float(gap.max()) if gap.numel() else 0.0
-
-
-def _floats(output: Any) -> Iterator[Tensor]:
-    """All floating point tensors of a model's output, except caches."""
-    if isinstance(output, Tensor):
-        if output.is_floating_point():
-            yield output
-    elif isinstance(output, Mapping):
-        for name, value in output.items():
-            if name not in _CACHES:
-                yield from _floats(value)
-    elif isinstance(output, tuple | list):
-        for value in output:
-            yield from _floats(value)

@@ -9,7 +9,7 @@ from typing import Any
 from safetensors.torch import load_file, load_model, save_file, save_model
 from transformers import PreTrainedModel
 
-from headcount.atomic import write_atomically
+from headcount.atomic import write_atomically, write_text
 from headcount.errors import HeadcountError
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
@@ -26,7 +26,7 @@ def save_pruner(pruner: Pruner, history: SelectionHistory, heads: HeadMask, fold
     state: dict[str, Any] = {"pruner": pruner.name, "heads": heads.to_dict(), **pruner.state()}
     text = json.dumps(state, indent=2) + "\n"
     write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
-    write_atomically(folder / STATE, lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(folder / STATE, text)
     history.save(folder / HISTORY)
 
 
