@@ -1,0 +1,74 @@
+"""Does a written model answer as the model that it was written from?
+
+Several programs load a file that they cannot run, and answer something else without a word. So
+every writer compares before it says that it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headcount.batch import evaluating
+from headcount.deploy import examples
+from headcount.deploy.graph import difference
+from headcount.deploy.regular import NotHeldError
+from headcount.heads.probe_inputs import small_inputs
+from headcount.surgery.trial import floats
+
+TOLERANCE = 1e-5  # of the largest output; what a file loses by its own precision comes on top
+Inputs = dict[str, Any]
+
+
+def largest_gap(model: PreTrainedModel, other: PreTrainedModel) -> float:
+    """The largest difference between the outputs of two models, relative to outputs above 1.
+
+    Args:
+        model: the model as it is.
+        other: what is to answer the same; both may be in half precision, which is then allowed
+            for by nobody: they compute the same products.
+    """
+    largest = 0.0
+    compared = False
+    with evaluating(model), evaluating(other), torch.no_grad():
+        for inputs in checked_inputs(model):
+            expected = answers(model, inputs)
+            if expected is None:
+                continue
+            found = answers(other, inputs)
+            compared = True
+            if found is None or len(found) != len(expected):
+                return float("inf")
+            mask = inputs.get("attention_mask")
+            pairs = zip(expected, found, strict=True)
+            largest = max(largest, *(difference(one, two, mask) for one, two in pairs))
+    if not compared:
+        raise NotHeldError(f"{type(model).__name__} does not answer to any input that we can make")
+    return largest
+
+
+def checked_inputs(model: PreTrainedModel) -> Sequence[Inputs]:
+    """Inputs to compare on: tokens with padding for text, small inputs for everything else."""
+    if model.main_input_name != "input_ids" or model.config.is_encoder_decoder:
+        return list(small_inputs(model))
+    left = model.can_generate()
+    made = []
+    for batch, length in ((2, 9), (1, 17)):
+        mask = examples.mask(batch, length, left=left)
+        ids = examples.padded(model, examples.tokens(model, batch, length), mask)
+        made.append({"input_ids": ids, "attention_mask": mask})
+    return made
+
+
+def answers(model: PreTrainedModel, inputs: Inputs) -> list[Tensor] | None:
+    """The outputs that are numbers; None if the model cannot take the inputs."""
+    try:
+        output = model(**inputs)
+    except Exception:  # families that need more inputs raise errors of many types
+        return None
+    # Attention weights and caches have a shape that depends on the heads.
+    return [tensor.float() for tensor in floats(output) if tensor.dim() != 4]
