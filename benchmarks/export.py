@@ -17,8 +17,8 @@ from transformers import BertConfig, BertForSequenceClassification
 import headcount as hc
 from headcount.bench.speed import Job, side_by_side
 from headcount.deploy.graph import Tensors, largest_difference
+from headcount.deploy.graph_folder import graphs_of, plain_attention
 from headcount.deploy.onnx_file import OnnxRunner, write_onnx
-from headcount.deploy.write import graphs_of, plain_attention
 
 BATCH, LENGTH = 4, 128
 BUDGET = 20.0  # seconds

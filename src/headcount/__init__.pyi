@@ -1,4 +1,5 @@
 from . import analysis as analysis
+from .deploy.targets import export as export
 from .errors import HeadcountError as HeadcountError
 from .gates import masked as masked
 from .heads.blocks import AttentionBlock as AttentionBlock

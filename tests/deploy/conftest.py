@@ -1,34 +1,25 @@
-"""Every test here runs what it exports; ONNX Runtime is an extra, and torch must be new enough."""
+"""What the tests of exports share. ONNX Runtime is an extra, and torch must be new enough."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib.util import find_spec
 
 import pytest
 
-from headcount.deploy.write import _refuse_old_torch
-from headcount.errors import HeadcountError
-
-HERE = Path(__file__).parent
+from headcount.deploy.graph_folder import ONNX_PACKAGES, _refuse_old_torch
+from headcount.deploy.regular import NotHeldError
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = why_not()
-    for item in items:
-        if reason and HERE in item.path.parents and "old_torch" not in item.name:
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def why_not() -> str:
-    """Why nothing can be exported here; empty if it can."""
+def _why_not() -> str:
+    """Why no graph can be exported here; empty if it can."""
+    missing = [package for package in ONNX_PACKAGES if find_spec(package) is None]
+    if missing:
+        return f"{missing[0]} of the extra `export` is not installed"
     try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-
         _refuse_old_torch()
-    except ImportError as error:
-        return f"{error.name} of the extra `export` is not installed"
-    except HeadcountError as error:
+    except NotHeldError as error:
         return str(error)
     return ""
+
+
+needs_onnx = pytest.mark.skipif(bool(_why_not()), reason=_why_not())

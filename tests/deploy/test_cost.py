@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from headcount.deploy.cost import costs
-from headcount.deploy.write import Export, write_export
+from headcount.deploy.targets import fill, find_target
 from headcount.runs.evaluate import open_trained
 from headcount.runs.progress import Silent
 from headcount.runs.settings import RunSettings
 from headcount.tasks.registry import make_task
+from tests.deploy.conftest import needs_onnx
 from tests.runs.test_other_tasks import BRIEF, language_modelling, translation
 
 
@@ -21,6 +22,7 @@ def _made(settings: RunSettings) -> str:
     return make_task(settings.task, settings.data_settings()).model_folder(settings.model)
 
 
+@needs_onnx
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [language_modelling, translation])
 def test_cost(make: type, tmp_path: Path) -> None:
@@ -30,7 +32,7 @@ def test_cost(make: type, tmp_path: Path) -> None:
     run, model = open_trained(settings, tmp_path / "work", Silent())
     folder = tmp_path / "exported"
     folder.mkdir()
-    record = write_export(model, settings.model, folder, Export("torch"))
+    record = fill(folder, model, settings.model, find_target("torch"))
     whole, program = costs(settings, run.task, run.processor, model, folder, record)
     assert program.difference < 1e-4
     assert program.examples_per_second > 0 and whole.examples_per_second > 0

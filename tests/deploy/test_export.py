@@ -12,12 +12,14 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from headcount import HeadcountError, HeadMask, find_heads, remove_heads
+from headcount import HeadcountError, HeadMask, export, find_heads, remove_heads
 from headcount.deploy.run import Exported
-from headcount.deploy.write import Export, Record, write_export
+from headcount.deploy.targets import Record, fill, find_target
+from tests.deploy.conftest import needs_onnx
 from tests.tiny import Family, build, families, family_named, mask_for
 
 NEW_TOKENS = 12
+pytestmark = needs_onnx
 
 
 def small(name: str, layers: int = 2) -> PreTrainedModel:
@@ -36,12 +38,12 @@ def small(name: str, layers: int = 2) -> PreTrainedModel:
     return model.eval()
 
 
-def exported(model: PreTrainedModel, folder: Path, **how: Any) -> tuple[Path, Record]:
+def exported(model: PreTrainedModel, folder: Path, to: str = "onnx") -> tuple[Path, Record]:
     source, target = folder / "source", folder / "target"
     source.mkdir()
     (source / "vocab.txt").write_text("word\n")
     target.mkdir()
-    return target, write_export(model, str(source), target, Export(**how))
+    return target, fill(target, model, str(source), find_target(to))
 
 
 def check(record: Record) -> None:
@@ -92,7 +94,7 @@ def test_decoder_with_an_empty_block_and_uneven_groups(tmp_path: Path) -> None:
 
 
 def test_torch_program(tmp_path: Path) -> None:
-    folder, record = exported(small("bert"), tmp_path, form="torch")
+    folder, record = exported(small("bert"), tmp_path, "torch")
     check(record)
     assert (folder / "model.pt2").is_file()
 
@@ -115,7 +117,7 @@ def test_generation(family: Family, tmp_path: Path) -> None:
 def test_generation_with_torch_programs(family: Family, tmp_path: Path) -> None:
     model = build(family)
     remove_heads(model, mask_for(model, "uneven"))
-    folder, record = exported(model, tmp_path, form="torch")
+    folder, record = exported(model, tmp_path, "torch")
     for graph in record["graphs"].values():
         assert graph["difference"] < 1e-4
     assert_generates_the_same(model, folder, family)
@@ -134,14 +136,17 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
     for name, why in (
         ("wav2vec2", "its input is input_values, expected input_ids or pixel_values"),
         ("whisper", "its input is input_features, and of the models that generate"),
-        ("clip", "it does not answer to"),
+        ("clip", "CLIPModel does not answer to"),
     ):
-        with pytest.raises(HeadcountError, match=f"cannot be exported: {why}"):
-            write_export(build(name), str(tmp_path), tmp_path, Export())
-    with pytest.raises(HeadcountError, match="only ONNX graphs can be quantised"):
-        Export("torch", int8=True)
-    with pytest.raises(HeadcountError, match="'coreml', expected onnx or torch"):
-        Export("coreml")  # type: ignore[arg-type]
+        with pytest.raises(
+            HeadcountError, match=f"onnx cannot hold this model: {why}.*; give --to"
+        ):
+            export(build(name), "onnx", tmp_path / name, source=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(HeadcountError, match="'int8', expected nothing, because weights stay"):
+        find_target("torch", "int8")
+    with pytest.raises(HeadcountError, match="'coreml', expected one of plain, remote-code"):
+        find_target("coreml")
     with pytest.raises(HeadcountError, match="is not an exported model"):
         Exported(tmp_path)
 
@@ -163,4 +168,4 @@ def test_an_export_that_answers_otherwise_is_refused(
 
     monkeypatch.setattr(torch_file, "write_torch", write_other)
     with pytest.raises(HeadcountError, match="differs from the model by"):
-        write_export(model, str(tmp_path), tmp_path, Export("torch"))
+        exported(model, tmp_path, "torch")

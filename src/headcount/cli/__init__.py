@@ -18,7 +18,7 @@ from headcount.cli.analyses import agreement, dynamics
 from headcount.cli.bench import bench
 from headcount.cli.demo import demo
 from headcount.cli.evaluate import evaluate, score
-from headcount.cli.export import export
+from headcount.cli.export import LIST, export
 from headcount.cli.heads import heads, remove
 from headcount.cli.methods import methods
 from headcount.cli.prune import prune
@@ -95,7 +95,7 @@ def main() -> None:
 def _run() -> str | int | None:
     """Run the command; returns its exit code."""
     try:
-        app()
+        app(args=_completed(sys.argv[1:]))
     except SystemExit as ended:
         return ended.code
     except HeadcountError as error:
@@ -111,6 +111,18 @@ def _run() -> str | int | None:
         _complain(str(stopped), style="")
         return 130  # as a shell reports Ctrl-C
     return 2
+
+
+def _completed(arguments: list[str]) -> list[str]:
+    """The arguments, with a value for `--to` of `headcount export` where it has none."""
+    if arguments[:1] != ["export"]:
+        return arguments
+    made = []
+    for argument, following in zip(arguments, [*arguments[1:], "-"], strict=True):
+        made.append(argument)
+        if argument == "--to" and following.startswith("-"):
+            made.append(LIST)
+    return made
 
 
 def _complain(sentence: str, style: str = "red") -> None:

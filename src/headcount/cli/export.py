@@ -1,4 +1,4 @@
-"""`headcount export`: a model, pruned or not, for other engines."""
+"""`headcount export`: a model, pruned or not, for other programs."""
 
 from __future__ import annotations
 
@@ -18,33 +18,59 @@ from headcount.errors import HeadcountError
 if TYPE_CHECKING:
     from headcount.deploy.cost import Cost
 
+LIST = "list"  # what --to is taken for without a value
+_TIMED = ("onnx", "torch")  # targets whose metric and speed are measured here
+
 
 @with_data(without=("limit_train",))
 def export(
     model: options.Model,
-    output: Annotated[Path, typer.Option(help="Folder for the export; must not exist.")],
     given: Given,
-    format: Annotated[str, typer.Option(help="onnx, or torch for torch.export.")] = "onnx",
-    quantise: Annotated[
-        str | None, typer.Option(help="int8: also write ONNX graphs of 8-bit integers.")
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="plain, remote-code, gguf, mlx, onnx or torch; without a value, list what each "
+            "can hold of this model."
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the export; must not exist.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="With gguf: f16 (if none is given), f32 or q8_0. With onnx: int8 also writes "
+            "graphs of 8-bit integers."
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a model as ONNX graphs or torch programs, each checked against the model.
+    """Write a model so that other programs load it without headcount, and check it there.
 
-    With --task and --data, also compare metric, size and speed with the model's.
+    With --task and --data, also compare metric, size and speed of ONNX graphs with the model's.
 
-    Example: headcount export small --output exported --quantise int8
+    Example: headcount export small --to plain --output served
     """
     from headcount.atomic import new_folder
-    from headcount.deploy.write import Export, write_export, write_record
+    from headcount.deploy.targets import fill, find_target, write_record
     from headcount.loading.folder import load_model
 
-    if quantise not in (None, "int8"):
-        raise HeadcountError(f"--quantise is {quantise!r}, expected int8")
-    how = Export(format, quantise is not None)  # type: ignore[arg-type]
     console = Console(stderr=as_json)
+    if to in (None, LIST) and output is None:
+        _show_offers(console, load_model(model), model, as_json)
+        return
+    if to in (None, LIST) or output is None:
+        missing = "--output, a new folder" if to not in (None, LIST) else "--to, one of its targets"
+        raise HeadcountError(
+            f"an export needs {missing}; headcount export {model} --to lists the targets"
+        )
+    target = find_target(str(to), precision)
     evaluated = any(given[name] is not None for name in ("recipe", "task", "data"))
+    if evaluated and target.name not in _TIMED:
+        raise HeadcountError(
+            f"--to {target.name} is not evaluated here; leave out --task and --data, and give the "
+            "folder that it writes to headcount evaluate"
+        )
     found: list[Cost] = []
     metric = ""
     with new_folder(output) as folder:
@@ -56,7 +82,7 @@ def export(
             settings = options.run_settings({**given, "model": model})
             with tempfile.TemporaryDirectory() as scratch:
                 run, loaded = open_trained(settings, Path(scratch), Silent())
-            record = write_export(loaded, model, folder, how)
+            record = fill(folder, loaded, model, target, precision)
             found, metric = (
                 costs(settings, run.task, run.processor, loaded, folder, record),
                 run.task.metric,
@@ -64,7 +90,7 @@ def export(
             record["evaluation"] = [cost.to_dict() for cost in found]
             write_record(folder, record)
         else:
-            record = write_export(load_model(model), model, folder, how)
+            record = fill(folder, load_model(model), model, target, precision)
     if as_json:
         print(json.dumps(record, indent=2))
         return
@@ -73,13 +99,41 @@ def export(
         _show_costs(console, metric, found)
 
 
+def _show_offers(console: Console, loaded: Any, model: str, as_json: bool) -> None:
+    from headcount.deploy.targets import offers
+
+    found = list(offers(loaded, model))
+    if as_json:
+        made = {o.target.name: {"holds": o.holds, "how": o.how} for o in found}
+        print(json.dumps(made, indent=2))
+        return
+    rows = [(o.target.name, "yes" if o.holds else "no", o.target.runs_in, o.how) for o in found]
+    show_rows(console, model, ("holds it", "runs in", "how, or why not"), rows)
+
+
 def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
-    files = [
-        (entry["file"], _size(entry["bytes"]), f"{entry['difference']:.1e}")
-        for graph in record["graphs"].values()
-        for entry in (graph, *([graph["int8"]] if "int8" in graph else []))
-    ]
-    show_rows(console, output, ("size", "difference from the model"), files)
+    if "graphs" in record:
+        files = [
+            (entry["file"], _size(entry["bytes"]), f"{entry['difference']:.1e}")
+            for graph in record["graphs"].values()
+            for entry in (graph, *([graph["int8"]] if "int8" in graph else []))
+        ]
+        show_rows(console, output, ("size", "difference from the model"), files)
+        return
+    from headcount.deploy.card import FOLDER
+
+    lines = [f"{output}: {record['why']}"]
+    if record.get("repeated_key_value_heads"):
+        lines.append(
+            f"{record['repeated_key_value_heads']} key-value heads are copies of others, so that "
+            "all serve equally many queries; --unit group keeps whole groups and needs none"
+        )
+    if record.get("difference") is not None:
+        lines.append(f"its outputs differ from the model's by at most {record['difference']:.1e}")
+    load = record.get("load", "").replace(FOLDER, output)
+    for line in (*lines, record.get("checked"), load):
+        if line:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_costs(console: Console, metric: str, found: list[Cost]) -> None:

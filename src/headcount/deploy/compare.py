@@ -6,7 +6,8 @@ every writer compares before it says that it is done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,21 +21,32 @@ from headcount.deploy.regular import NotHeldError
 from headcount.heads.probe_inputs import small_inputs
 from headcount.surgery.trial import floats
 
-TOLERANCE = 1e-5  # of the largest output; what a file loses by its own precision comes on top
+TOLERANCE = 1e-5  # of the largest output, in float32
+# Half precision also rounds what is no weight: `model.half()` has other rotary angles than a model
+# that was loaded in it.
+TOLERANCE_IN_HALF = 1e-2
 Inputs = dict[str, Any]
 
 
 def largest_gap(model: PreTrainedModel, other: PreTrainedModel) -> float:
     """The largest difference between the outputs of two models, relative to outputs above 1.
 
+    Both compute in float32, whatever their weights are stored in: some processors cannot compute
+    in less, and rounding would hide mistakes.
+
     Args:
         model: the model as it is.
-        other: what is to answer the same; both may be in half precision, which is then allowed
-            for by nobody: they compute the same products.
+        other: what is to answer the same.
     """
     largest = 0.0
     compared = False
-    with evaluating(model), evaluating(other), torch.no_grad():
+    with (
+        in_float32(model),
+        in_float32(other),
+        evaluating(model),
+        evaluating(other),
+        torch.no_grad(),
+    ):
         for inputs in checked_inputs(model):
             expected = answers(model, inputs)
             if expected is None:
@@ -49,6 +61,30 @@ def largest_gap(model: PreTrainedModel, other: PreTrainedModel) -> float:
     if not compared:
         raise NotHeldError(f"{type(model).__name__} does not answer to any input that we can make")
     return largest
+
+
+def tolerance_of(model: PreTrainedModel) -> float:
+    """The largest difference that is still rounding."""
+    single = all(tensor.dtype == torch.float32 for tensor in _float_tensors(model))
+    return TOLERANCE if single else TOLERANCE_IN_HALF
+
+
+@contextmanager
+def in_float32(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model compute in float32 until the block ends; its weights lose nothing."""
+    before = [(tensor, tensor.dtype) for tensor in _float_tensors(model)]
+    for tensor, _ in before:
+        tensor.data = tensor.data.to(torch.float32)
+    try:
+        yield
+    finally:
+        for tensor, dtype in before:
+            tensor.data = tensor.data.to(dtype)
+
+
+def _float_tensors(model: PreTrainedModel) -> list[Tensor]:
+    every = [*model.parameters(), *model.buffers()]
+    return [t for t in every if t.is_floating_point() and t.dtype != torch.float64]
 
 
 def checked_inputs(model: PreTrainedModel) -> Sequence[Inputs]:

@@ -20,8 +20,8 @@ from transformers import EvalPrediction, PreTrainedModel
 from headcount.batch import Batch
 from headcount.bench.speed import Job, side_by_side
 from headcount.deploy.graph import Tensors, difference
+from headcount.deploy.graph_folder import Record
 from headcount.deploy.run import Exported
-from headcount.deploy.write import Record
 from headcount.runs.measure import weight_bytes
 from headcount.runs.run import batches_of
 from headcount.runs.settings import RunSettings

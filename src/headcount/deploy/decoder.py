@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache
 
 from headcount.deploy import examples
 from headcount.deploy.graph import Graph, Shape, Sizes, Step, Tensors
-from headcount.errors import HeadcountError
+from headcount.deploy.regular import NotHeldError
 
 SIZES = (Sizes(2, 5, 4), Sizes(3, 9, 0), Sizes(2, 1, 6), Sizes(1, 1, 0), Sizes(1, 4, 1))
 PAST, PRESENT = "past_key_values", "present"  # how the tensors of a cache are named, in and out
@@ -34,7 +34,7 @@ def decoder_graph(model: PreTrainedModel) -> Graph:
         inputs["position_ids"] = ("batch", "sequence")
     with torch.no_grad():
         found = model(input_ids=examples.tokens(model, 1, 2), use_cache=True).past_key_values
-    shapes = layer_shapes(model, found)
+    shapes = layer_shapes(found)
     for layer, pair in enumerate(shapes):
         for kind, (heads, size) in zip(("key", "value"), pair, strict=True):
             inputs[f"{PAST}.{layer}.{kind}"] = ("batch", heads, "past", size)
@@ -73,15 +73,14 @@ def positions(mask: Tensor) -> Tensor:
     return (mask.cumsum(-1) - 1).masked_fill(mask == 0, 0)
 
 
-def layer_shapes(model: PreTrainedModel, cache: object) -> list[LayerShape]:
+def layer_shapes(cache: object) -> list[LayerShape]:
     """Heads and sizes of the keys and values of every layer.
 
     Args:
-        model: the model, for the error.
-        cache: a cache that the model made.
+        cache: a cache that a model made.
 
     Raises:
-        HeadcountError: a layer of the cache has no keys and values.
+        NotHeldError: a layer of the cache has no keys and values.
     """
     layers = getattr(cache, "layers", [])
     pairs = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers]
@@ -91,10 +90,7 @@ def layer_shapes(model: PreTrainedModel, cache: object) -> list[LayerShape]:
         if isinstance(keys, Tensor) and isinstance(values, Tensor) and keys.dim() == 4
     ]
     if not shapes or len(shapes) != len(pairs):
-        raise HeadcountError(
-            f"{type(model).__name__} cannot be exported: its cache has layers without keys and "
-            "values; export a model whose layers all have attention"
-        )
+        raise NotHeldError("its cache has layers without keys and values")
     return shapes
 
 

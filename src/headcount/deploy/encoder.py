@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from headcount.batch import without_cache
 from headcount.deploy import examples
 from headcount.deploy.graph import Graph, Shape, Sizes, Step, Tensors
-from headcount.errors import HeadcountError
+from headcount.deploy.regular import NotHeldError
 
 SIZES = (Sizes(2, 7), Sizes(1, 1), Sizes(3, 12), Sizes(4, 5))
 _TEXT: Shape = ("batch", "sequence")
@@ -35,9 +35,8 @@ def encoder_graph(model: PreTrainedModel, tokenizer_inputs: tuple[str, ...] | No
         if segments and (tokenizer_inputs is None or "token_type_ids" in tokenizer_inputs):
             inputs["token_type_ids"] = _TEXT
     else:
-        raise HeadcountError(
-            f"{type(model).__name__} cannot be exported: its input is {model.main_input_name}, "
-            "expected input_ids or pixel_values; export a model of text or images"
+        raise NotHeldError(
+            f"its input is {model.main_input_name}, expected input_ids or pixel_values"
         )
 
     def example(sizes: Sizes) -> Tensors:

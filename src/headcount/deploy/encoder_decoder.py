@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from headcount.deploy import examples
 from headcount.deploy.decoder import PAST, PRESENT, filled, layer_shapes, tensors_of
 from headcount.deploy.graph import Graph, Shape, Sizes, Step, Tensors
-from headcount.errors import HeadcountError
+from headcount.deploy.regular import NotHeldError
 
 SIZES = (Sizes(2, 4, 5, 7), Sizes(3, 1, 1, 12), Sizes(1, 1, 6, 1), Sizes(2, 1, 3, 9))
 ENCODER, FIRST, NEXT = "encoder_model", "decoder_model", "decoder_with_past_model"
@@ -26,15 +26,15 @@ _SOURCE: Shape = ("batch", "source")
 def encoder_decoder_graphs(model: PreTrainedModel) -> tuple[Graph, Graph, Graph]:
     """The graphs of the encoder, of the first step, and of all later steps."""
     if model.main_input_name != "input_ids":
-        raise HeadcountError(
-            f"{type(model).__name__} cannot be exported: its input is {model.main_input_name}, "
-            "and of the models that generate, only those of text can be exported"
+        raise NotHeldError(
+            f"its input is {model.main_input_name}, and of the models that generate, only those "
+            "of text have graphs"
         )
     with torch.no_grad():
         ids = examples.tokens(model, 1, 2)
         encoded = model.get_encoder()(input_ids=ids).last_hidden_state
         output = model(input_ids=ids, decoder_input_ids=ids, use_cache=True)
-    pasts = _past_shapes(model, output.past_key_values)
+    pasts = _past_shapes(output.past_key_values)
     shapes: dict[str, Shape] = {
         "input_ids": ("batch", "sequence"),
         "encoder_attention_mask": _SOURCE,
@@ -86,10 +86,10 @@ def encoder_decoder_graphs(model: PreTrainedModel) -> tuple[Graph, Graph, Graph]
     )
 
 
-def _past_shapes(model: PreTrainedModel, cache: EncoderDecoderCache) -> dict[str, Shape]:
+def _past_shapes(cache: EncoderDecoderCache) -> dict[str, Shape]:
     """The keys and values of every layer, of the target and of the source, by name."""
-    own = layer_shapes(model, cache.self_attention_cache)
-    source = layer_shapes(model, cache.cross_attention_cache)
+    own = layer_shapes(cache.self_attention_cache)
+    source = layer_shapes(cache.cross_attention_cache)
     pasts: dict[str, Shape] = {}
     for layer, pairs in enumerate(zip(own, source, strict=True)):
         for side, axis, pair in zip(("decoder", "encoder"), ("past", "source"), pairs, strict=True):

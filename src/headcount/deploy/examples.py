@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headcount.errors import HeadcountError
+from headcount.deploy.regular import NotHeldError
 
 
 def tokens(model: PreTrainedModel, batch: int, length: int) -> Tensor:
@@ -47,10 +47,7 @@ def image(model: PreTrainedModel, batch: int) -> Tensor:
     """Random images of the size that the model takes."""
     size = getattr(model.config, "image_size", None)
     if size is None:
-        raise HeadcountError(
-            f"{type(model).__name__} cannot be exported: its config.json does not say how large "
-            "its images are; give a model with image_size"
-        )
+        raise NotHeldError("its config.json has no image_size: how large its images are")
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return torch.randn(batch, model.config.num_channels, height, width, generator=_generator(batch))
 

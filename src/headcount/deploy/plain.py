@@ -20,7 +20,8 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from headcount.deploy.compare import TOLERANCE, largest_gap
+from headcount.deploy.card import loading_lines
+from headcount.deploy.compare import largest_gap, tolerance_of
 from headcount.deploy.regular import NotHeldError, RegularBlock, regular_blocks, regular_state
 from headcount.errors import HeadcountError
 from headcount.heads import families
@@ -89,7 +90,9 @@ def plain_form(model: PreTrainedModel) -> Plain:
         except NotHeldError as problem:
             problems.append(str(problem))
             continue
-        if gap <= TOLERANCE:
+        if gap <= tolerance_of(model):
+            if made.can_generate():
+                made.generation_config = copy.deepcopy(model.generation_config)
             repeats = sum(len(b.key_values) - b.block.num_key_value_heads for b in blocks)
             return Plain(made, form.why, repeats)
         problems.append(f"{form.cls.__name__} would differ by {gap:.1e}")
@@ -293,18 +296,26 @@ def _built(form: Form, state: Mapping[str, Tensor]) -> PreTrainedModel:
     return made
 
 
-def save_plain(model: PreTrainedModel, plain: Plain, folder: Path) -> float:
-    """Write a plain folder, load it again, and compare it with the model.
+def held(model: PreTrainedModel, source: str) -> str:
+    """How a plain folder would hold the model; raises NotHeldError if it cannot."""
+    return plain_form(model).why
 
-    Returns:
-        The largest difference between the outputs.
-    """
+
+def write(model: PreTrainedModel, source: str, folder: Path) -> dict[str, Any]:
+    """Write a plain folder, load it again, and compare it with the model."""
+    plain = plain_form(model)
     plain.model.save_pretrained(folder)
     again = type(plain.model).from_pretrained(folder, dtype=plain.model.dtype)
     gap = largest_gap(model, again)
-    if not gap <= TOLERANCE:
+    if not gap <= tolerance_of(model):
         raise HeadcountError(
             f"the plain folder answers something else: its outputs differ by {gap:.1e}, expected "
-            f"at most {TOLERANCE:.0e}; give --to remote-code"
+            f"at most {tolerance_of(model):.0e}; give --to remote-code"
         )
-    return gap
+    return {
+        "class": type(plain.model).__name__,
+        "why": plain.why,
+        "repeated_key_value_heads": plain.repeats,
+        "difference": gap,
+        "load": loading_lines(type(plain.model)),
+    }

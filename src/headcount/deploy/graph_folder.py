@@ -1,12 +1,13 @@
-"""Write a folder with an exported model: its graphs, its companion files, and what was checked."""
+"""Graphs in a folder: ONNX files or programs of `torch.export`, each checked against the model.
+
+ONNX graphs are where transformers.js and optimum look for them: `onnx/model.onnx` beside the
+configuration and the tokenizer.
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,75 +20,84 @@ from headcount.deploy.decoder import decoder_graph
 from headcount.deploy.encoder import encoder_graph
 from headcount.deploy.encoder_decoder import encoder_decoder_graphs
 from headcount.deploy.graph import TOLERANCE, Graph, Sizes, largest_difference
-from headcount.deploy.run import RECORD, open_graph
+from headcount.deploy.plain import plain_form
+from headcount.deploy.regular import NotHeldError
+from headcount.deploy.run import open_graph
 from headcount.errors import HeadcountError
-from headcount.loading.folder import NO_CODE, copy_companions, first_line
+from headcount.loading.folder import NO_CODE, first_line
 
 Format = Literal["onnx", "torch"]
 Record = dict[str, Any]
 LEAST_TORCH = (2, 9)  # torch 2.6 cannot trace what transformers computes today
-_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+ONNX_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
+FOLDERS: dict[Format, str] = {"onnx": "onnx", "torch": "."}  # where the graphs are
 
 
-@dataclass(frozen=True)
-class Export:
-    """How to export.
+def held(model: PreTrainedModel, source: str, form: Format) -> str:
+    """How graphs would hold a model, in a few words.
 
-    Attributes:
-        form: `onnx` for ONNX graphs, `torch` for programs of `torch.export`.
-        int8: also write ONNX graphs with 8-bit weights, which are smaller and less exact.
+    Raises:
+        NotHeldError: a model of this kind has no graphs, or torch is too old.
     """
-
-    form: Format = "onnx"
-    int8: bool = False
-
-    def __post_init__(self) -> None:
-        if self.form not in ("onnx", "torch"):
-            raise HeadcountError(f"--format is {self.form!r}, expected onnx or torch")
-        if self.int8 and self.form != "onnx":
-            raise HeadcountError(
-                "only ONNX graphs can be quantised; leave out --quantise or give --format onnx"
-            )
-        _refuse_old_torch()
-        if self.form == "onnx":
-            _refuse_missing_packages()
+    _refuse_old_torch()
+    names = [graph.name for graph in graphs_of(model, _tokenizer_inputs(source))]
+    return f"{'graphs' if form == 'onnx' else 'programs'} {', '.join(names)}"
 
 
-def write_export(model: PreTrainedModel, source: str, folder: Path, how: Export) -> Record:
-    """Export a model into a folder that exists, and check every file against the model.
+def write(
+    model: PreTrainedModel, source: str, folder: Path, form: Format, precision: str = "f32"
+) -> Record:
+    """Write the graphs of a model into a folder that exists, and check each against the model.
 
     Args:
         model: the model, pruned or not.
-        source: the model's folder or hub name; its tokenizer and other companion files are copied.
+        source: the model's folder or hub name; its tokenizer decides on the inputs.
         folder: the folder to write to.
-        how: the format.
+        form: `onnx` for ONNX graphs, `torch` for programs of `torch.export`.
+        precision: `int8` also writes ONNX graphs with 8-bit weights, smaller and less exact.
 
     Returns:
-        What was written and checked, with the contents of `export.json`.
+        What was written and checked.
 
     Raises:
         HeadcountError: the model cannot be exported, or the export answers something else.
     """
+    _refuse_old_torch()
     model.eval()
     graphs = graphs_of(model, _tokenizer_inputs(source))
-    entries = {graph.name: _write_graph(graph, model, folder, how) for graph in graphs}
+    inner = folder / FOLDERS[form]
+    inner.mkdir(exist_ok=True)
+    entries = {
+        graph.name: _write_graph(graph, model, folder, inner, form, precision == "int8")
+        for graph in graphs
+    }
     record: Record = {
-        "format": how.form,
+        "format": form,
         "model": type(model).__name__,
         "tolerance": TOLERANCE,
-        "versions": _versions(how),
+        "versions": _versions(form),
         "graphs": entries,
+        "difference": max(entry["difference"] for entry in entries.values()),
     }
-    if how.form == "onnx":
+    if form == "onnx":
         from headcount.deploy.onnx_file import OPSET
 
         record["opset"] = OPSET
-    model.config.save_pretrained(folder)
+    _save_config(model, folder)
     if model.can_generate() and model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
-    copy_companions(source, folder)
-    write_record(folder, record)
     return record
+
+
+def _save_config(model: PreTrainedModel, folder: Path) -> None:
+    """Write a configuration that says how many heads there are, if one can.
+
+    Programs that generate text make an empty cache from it.
+    """
+    try:
+        plain_form(model).model.config.save_pretrained(folder)
+    except NotHeldError:
+        model.config.save_pretrained(folder)
 
 
 def graphs_of(
@@ -111,9 +121,8 @@ def graphs_of(
     except HeadcountError:
         raise
     except Exception as error:  # families that need more inputs raise errors of many types
-        raise HeadcountError(
-            f"{type(model).__name__} cannot be exported: it does not answer to "
-            f"{model.main_input_name} alone; export a model of plain text or of images"
+        raise NotHeldError(
+            f"{type(model).__name__} does not answer to {model.main_input_name} alone"
         ) from error
 
 
@@ -127,37 +136,42 @@ def _tokenizer_inputs(source: str) -> tuple[str, ...] | None:
         return None
 
 
-def _write_graph(graph: Graph, model: PreTrainedModel, folder: Path, how: Export) -> Record:
-    engine = _engine(how.form)
-    file = folder / f"{graph.name}{engine.suffix}"
+def _write_graph(
+    graph: Graph, model: PreTrainedModel, folder: Path, inner: Path, form: Format, int8: bool
+) -> Record:
+    engine = _engine(form)
+    file = inner / f"{graph.name}{engine.suffix}"
     try:
         with plain_attention(model):
             engine.write(graph, file)
     except Exception as error:  # exporters raise errors of many types
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         raise HeadcountError(
-            f"{type(model).__name__} cannot be exported as {how.form}: {first_line(cause)}"
+            f"{type(model).__name__} cannot be exported as {form}: {first_line(cause)}"
         ) from error
     entry: Record = {
-        "file": file.name,
+        "file": file.relative_to(folder).as_posix(),
         "bytes": engine.size_in_bytes(file),
         "inputs": {name: list(shape) for name, shape in graph.inputs.items()},
         "outputs": list(graph.outputs),
     }
     checked = engine.checked_sizes(graph)
-    found = largest_difference(graph, open_graph(folder, how.form, graph.name, entry), checked)
+    found = largest_difference(graph, open_graph(folder, form, graph.name, entry), checked)
     if not found <= TOLERANCE:
         raise HeadcountError(
-            f"{type(model).__name__} cannot be exported as {how.form}: what {file.name} answers "
+            f"{type(model).__name__} cannot be exported as {form}: what {file.name} answers "
             f"differs from the model by {found:.1e}, expected at most {TOLERANCE:.0e}"
         )
     entry |= {"difference": found, "checked_on": [sizes._asdict() for sizes in checked]}
-    if how.int8:
+    if int8:
         from headcount.deploy.onnx_file import quantise_onnx
 
         small = quantise_onnx(file)
-        entry["int8"] = {"file": small.name, "bytes": engine.size_in_bytes(small)}
-        runner = open_graph(folder, how.form, graph.name, entry, int8=True)
+        entry["int8"] = {
+            "file": small.relative_to(folder).as_posix(),
+            "bytes": engine.size_in_bytes(small),
+        }
+        runner = open_graph(folder, form, graph.name, entry, int8=True)
         entry["int8"]["difference"] = largest_difference(graph, runner, checked)
     return entry
 
@@ -206,32 +220,13 @@ def _engine(form: Format) -> _Engine:
     return _Engine(onnx.SUFFIX, onnx.write_onnx, lambda graph: graph.sizes, onnx.size_in_bytes)
 
 
-def write_record(folder: Path, record: Record) -> None:
-    """Write `export.json`."""
-    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-
-
 def _refuse_old_torch() -> None:
     major, minor, *_ = torch.__version__.split(".")
     if (int(major), int(minor)) < LEAST_TORCH:
         least = ".".join(map(str, LEAST_TORCH))
-        raise HeadcountError(
-            f"exporting needs torch {least} or newer, found {torch.__version__}; run: "
-            f"pip install 'torch>={least}'"
-        )
+        raise NotHeldError(f"it needs torch {least} or newer, and this is {torch.__version__}")
 
 
-def _refuse_missing_packages() -> None:
-    for package in _PACKAGES:
-        try:
-            import_module(package)
-        except ImportError as error:
-            raise HeadcountError(
-                f"exporting to ONNX needs {package}, which is not installed; "
-                "run: pip install 'headcount[export]'"
-            ) from error
-
-
-def _versions(how: Export) -> dict[str, str]:
-    packages = ("torch", "transformers", *(_PACKAGES if how.form == "onnx" else ()))
+def _versions(form: Format) -> dict[str, str]:
+    packages = ("torch", "transformers", *(ONNX_PACKAGES if form == "onnx" else ()))
     return {"headcount": __version__, **{package: version(package) for package in packages}}
