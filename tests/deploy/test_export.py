@@ -88,8 +88,8 @@ def test_decoder_with_an_empty_block_and_uneven_groups(tmp_path: Path) -> None:
     folder, record = exported(model, tmp_path)
     check(record)
     shapes = record["graphs"]["model"]["inputs"]
-    assert shapes["past_key_values.0.key"] == ["batch", 1, "past", 1]
-    assert shapes["past_key_values.1.key"] == ["batch", 2, "past", 8]
+    assert shapes["past_key_values.0.key"] == ["batch_size", 1, "past_sequence_length", 1]
+    assert shapes["past_key_values.1.key"] == ["batch_size", 2, "past_sequence_length", 8]
     assert_generates_the_same(model, folder, family_named("llama"))
 
 

@@ -15,7 +15,17 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
 from headcount.deploy import examples
-from headcount.deploy.graph import Graph, Shape, Sizes, Step, Tensors
+from headcount.deploy.graph import (
+    BATCH,
+    LENGTH,
+    PAST_LENGTH,
+    WHOLE_LENGTH,
+    Graph,
+    Shape,
+    Sizes,
+    Step,
+    Tensors,
+)
 from headcount.deploy.regular import NotHeldError
 
 SIZES = (Sizes(2, 5, 4), Sizes(3, 9, 0), Sizes(2, 1, 6), Sizes(1, 1, 0), Sizes(1, 4, 1))
@@ -27,17 +37,17 @@ Filled = TypeVar("Filled", bound=Cache)
 def decoder_graph(model: PreTrainedModel) -> Graph:
     """The one graph that reads a prompt and continues it."""
     inputs: dict[str, Shape] = {
-        "input_ids": ("batch", "sequence"),
-        "attention_mask": ("batch", "past_and_sequence"),
+        "input_ids": (BATCH, LENGTH),
+        "attention_mask": (BATCH, WHOLE_LENGTH),
     }
     if "position_ids" in inspect.signature(model.forward).parameters:
-        inputs["position_ids"] = ("batch", "sequence")
+        inputs["position_ids"] = (BATCH, LENGTH)
     with torch.no_grad():
         found = model(input_ids=examples.tokens(model, 1, 2), use_cache=True).past_key_values
     shapes = layer_shapes(found)
     for layer, pair in enumerate(shapes):
         for kind, (heads, size) in zip(("key", "value"), pair, strict=True):
-            inputs[f"{PAST}.{layer}.{kind}"] = ("batch", heads, "past", size)
+            inputs[f"{PAST}.{layer}.{kind}"] = (BATCH, heads, PAST_LENGTH, size)
 
     def example(sizes: Sizes) -> Tensors:
         mask = examples.mask(sizes.batch, sizes.past + sizes.length, left=True)

@@ -10,11 +10,11 @@ from transformers import PreTrainedModel
 
 from headcount.batch import without_cache
 from headcount.deploy import examples
-from headcount.deploy.graph import Graph, Shape, Sizes, Step, Tensors
+from headcount.deploy.graph import BATCH, LENGTH, Graph, Shape, Sizes, Step, Tensors
 from headcount.deploy.regular import NotHeldError
 
 SIZES = (Sizes(2, 7), Sizes(1, 1), Sizes(3, 12), Sizes(4, 5))
-_TEXT: Shape = ("batch", "sequence")
+_TEXT: Shape = (BATCH, LENGTH)
 
 
 def encoder_graph(model: PreTrainedModel, tokenizer_inputs: tuple[str, ...] | None) -> Graph:
@@ -28,7 +28,7 @@ def encoder_graph(model: PreTrainedModel, tokenizer_inputs: tuple[str, ...] | No
     taken = inspect.signature(model.forward).parameters
     inputs: dict[str, Shape]
     if model.main_input_name == "pixel_values":
-        inputs = {"pixel_values": ("batch", *examples.image(model, 1).shape[1:])}
+        inputs = {"pixel_values": (BATCH, *examples.image(model, 1).shape[1:])}
     elif model.main_input_name == "input_ids":
         inputs = dict.fromkeys(("input_ids", "attention_mask"), _TEXT)
         segments = getattr(model.config, "type_vocab_size", 0) > 1 and "token_type_ids" in taken

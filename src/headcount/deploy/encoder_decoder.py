@@ -15,12 +15,22 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from headcount.deploy import examples
 from headcount.deploy.decoder import PAST, PRESENT, filled, layer_shapes, tensors_of
-from headcount.deploy.graph import Graph, Shape, Sizes, Step, Tensors
+from headcount.deploy.graph import (
+    BATCH,
+    LENGTH,
+    PAST_LENGTH,
+    SOURCE,
+    Graph,
+    Shape,
+    Sizes,
+    Step,
+    Tensors,
+)
 from headcount.deploy.regular import NotHeldError
 
 SIZES = (Sizes(2, 4, 5, 7), Sizes(3, 1, 1, 12), Sizes(1, 1, 6, 1), Sizes(2, 1, 3, 9))
 ENCODER, FIRST, NEXT = "encoder_model", "decoder_model", "decoder_with_past_model"
-_SOURCE: Shape = ("batch", "source")
+_SOURCE: Shape = (BATCH, SOURCE)
 
 
 def encoder_decoder_graphs(model: PreTrainedModel) -> tuple[Graph, Graph, Graph]:
@@ -36,7 +46,7 @@ def encoder_decoder_graphs(model: PreTrainedModel) -> tuple[Graph, Graph, Graph]
         output = model(input_ids=ids, decoder_input_ids=ids, use_cache=True)
     pasts = _past_shapes(output.past_key_values)
     shapes: dict[str, Shape] = {
-        "input_ids": ("batch", "sequence"),
+        "input_ids": (BATCH, LENGTH),
         "encoder_attention_mask": _SOURCE,
         "encoder_hidden_states": (*_SOURCE, encoded.shape[-1]),
         **pasts,
@@ -92,9 +102,11 @@ def _past_shapes(cache: EncoderDecoderCache) -> dict[str, Shape]:
     source = layer_shapes(cache.cross_attention_cache)
     pasts: dict[str, Shape] = {}
     for layer, pairs in enumerate(zip(own, source, strict=True)):
-        for side, axis, pair in zip(("decoder", "encoder"), ("past", "source"), pairs, strict=True):
+        for side, axis, pair in zip(
+            ("decoder", "encoder"), (PAST_LENGTH, SOURCE), pairs, strict=True
+        ):
             for kind, (heads, size) in zip(("key", "value"), pair, strict=True):
-                pasts[f"{PAST}.{layer}.{side}.{kind}"] = ("batch", heads, axis, size)
+                pasts[f"{PAST}.{layer}.{side}.{kind}"] = (BATCH, heads, axis, size)
     return pasts
 
 
@@ -103,7 +115,7 @@ def _example(model: PreTrainedModel, name: str, shape: Shape, sizes: Sizes, plac
         return examples.tokens(model, sizes.batch, sizes.length)
     if name == "encoder_attention_mask":
         return examples.mask(sizes.batch, sizes.source, left=False)
-    lengths = {"batch": sizes.batch, "past": sizes.past, "source": sizes.source}
+    lengths = {BATCH: sizes.batch, PAST_LENGTH: sizes.past, SOURCE: sizes.source}
     return examples.cache(tuple(n if isinstance(n, int) else lengths[n] for n in shape), place)
 
 

@@ -14,6 +14,9 @@ from transformers import PreTrainedModel
 
 Tensors = dict[str, Tensor]
 Shape = tuple[str | int, ...]  # the name of an axis of any length, or a length that is fixed
+# The names of axes of any length. transformers.js makes an empty cache from the first.
+BATCH, LENGTH, SOURCE = "batch_size", "sequence_length", "encoder_sequence_length"
+PAST_LENGTH, WHOLE_LENGTH = "past_sequence_length", "total_sequence_length"
 Runner = Callable[[Tensors], Tensors]
 TOLERANCE = 1e-4  # how much the answers of an export may differ, see `difference`
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.export import Dim
 
-from headcount.deploy.graph import Graph, Sizes, Tensors, argument
+from headcount.deploy.graph import WHOLE_LENGTH, Graph, Sizes, Tensors, argument
 
 SUFFIX = ".pt2"
 LEAST = 4  # the fewest tokens, past and present together, that the program of a decoder takes
@@ -34,7 +34,7 @@ def allowed_sizes(graph: Graph) -> tuple[Sizes, ...]:
     torch assumes that an axis of unknown length is at least 2 long. It accepts shorter ones, except
     in a sum such as past + present. So a decoder's short prompts must be padded on the left.
     """
-    summed = any("past_and_sequence" in shape for shape in graph.inputs.values())
+    summed = any(WHOLE_LENGTH in shape for shape in graph.inputs.values())
     return tuple(s for s in graph.sizes if not summed or s.past + s.length >= LEAST)
 
 
