@@ -207,7 +207,7 @@ def _wrong_architecture(names: Any, problem: str) -> HeadcountError:
     )
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The message of another library's error, short enough for one sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
