@@ -46,5 +46,7 @@ from .training.cut_weights import cut_with_optimizer as cut_with_optimizer
 from .training.teacher import Distillation as Distillation
 from .training.trainer import PruningTrainer as PruningTrainer
 from .training.trainer import Seq2SeqPruningTrainer as Seq2SeqPruningTrainer
+from .version4 import head_mask as head_mask
+from .version4 import prune_heads as prune_heads
 
 __version__: str

@@ -163,7 +163,7 @@ def test_loading_without_headcount_fails_loudly(kind: str, tmp_path: Path) -> No
     assert "mismatch" in ended.stderr.lower()
 
 
-def _as_version_4(folder: Path, removed: dict[int, list[int]]) -> None:
+def write_as_version_4(folder: Path, removed: dict[int, list[int]]) -> None:
     """Write the configuration as transformers v4 did, which knew the removed heads by layer."""
     file = folder / "config.json"
     config = json.loads(file.read_text())
@@ -180,7 +180,7 @@ def test_a_folder_pruned_by_transformers_4_loads(name: str, tmp_path: Path) -> N
     gone = {heads.blocks[layer].offset + head for layer, hs in removed.items() for head in hs}
     hc.remove_heads(model, HeadMask.from_indices(heads, set(heads.indices) - gone))
     model.save_pretrained(tmp_path / "old")
-    _as_version_4(tmp_path / "old", removed)
+    write_as_version_4(tmp_path / "old", removed)
     loaded = type(model).from_pretrained(tmp_path / "old")
     assert same_weights(loaded, model)
     loaded.save_pretrained(tmp_path / "new")
@@ -215,6 +215,6 @@ def test_a_config_that_disagrees_with_the_weights_is_refused(tmp_path: Path) -> 
 def test_a_version_4_config_for_another_model_is_refused(tmp_path: Path) -> None:
     model = pruned("bert")
     model.save_pretrained(tmp_path)
-    _as_version_4(tmp_path, {7: [0]})
+    write_as_version_4(tmp_path, {7: [0]})
     with pytest.raises(hc.HeadcountError, match="layer 7, which this model does not have"):
         type(model).from_pretrained(tmp_path)

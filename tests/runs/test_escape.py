@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from headcount.runs.card import write_card
 from headcount.runs.escape import csv_text, markdown, markdown_code, read_csv_cell
-from headcount.runs.output import write_card
 from headcount.runs.result import RunResult, Sides
 from headcount.runs.settings import RunSettings
 
@@ -79,7 +79,9 @@ def test_no_name_breaks_out_of_the_card(
     write_card(tmp_path, NASTY, "AutoModel", replace(settings, model=NASTY), result)
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     _, front, body = text.split("---\n", 2)
-    assert yaml.safe_load(front)["base_model"] == NASTY
+    (index,) = yaml.safe_load(front)["model-index"]
+    assert index["name"] == index["results"][0]["dataset"]["split"] == NASTY
+    assert "base_model" not in yaml.safe_load(front)  # no name on the hub looks so
     before, code, after = body.split("\n```python\n")[0], *_fenced(body)
     shown = before + after.replace(markdown_code(f"data:{NASTY}"), "")
     assert "<script" not in shown and "\n```" not in shown

@@ -13,6 +13,7 @@ from rich.console import Console
 from headcount.cli import options
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
+from headcount.errors import HeadcountError
 from headcount.pruners.methods import DEFAULT, METHODS
 
 if TYPE_CHECKING:
@@ -85,6 +86,15 @@ def prune(
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
     speed: Annotated[bool, typer.Option(help="Measure speed beside the unpruned model.")] = True,
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Upload the result to the Hugging Face hub, as owner/model."
+        ),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="With --push-to-hub: make the model private.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Fine-tune, choose K heads, cut the rest, check and measure, and write the smaller model.
@@ -98,24 +108,54 @@ def prune(
         given["keep"] = options.keep_counts(keep)
     settings = options.run_settings(given)
     options.refuse_wrong_setting(settings, given.get("recipe"))
+    several = isinstance(settings.keep, tuple)
+    if push_to_hub is not None:
+        _refuse_push(push_to_hub, several)
     from headcount.runs.prune import prune as run
     from headcount.runs.prune import prune_many
 
     console = Console(stderr=as_json)
     how: Any = {"base": base, "resume": resume, "speed": speed}
-    several = isinstance(settings.keep, tuple)
     results: list[RunResult]
     with Bars(console) as bars:
         if several:
             results = list(prune_many(settings, output, progress=bars, **how).values())
         else:
-            results = [run(settings, output, progress=bars, **how)]
+            results = [run(settings, output, hub_name=push_to_hub, progress=bars, **how)]
     if as_json:
         print(json.dumps([asdict(r) for r in results] if several else asdict(results[0]), indent=2))
-        return
+    else:
+        _show_all(console, settings.method, results, output)
+    if push_to_hub is not None:
+        _push(console, output, push_to_hub, private)
+
+
+def _refuse_push(name: str, several: bool) -> None:
+    """Refuse now what would be refused after hours of training."""
+    from headcount.deploy.hub import refuse_push
+
+    if several:
+        raise HeadcountError(
+            f"--push-to-hub has one name, {name}, but --keep has several K; give one K, or upload "
+            "the folders afterwards with: hf upload"
+        )
+    refuse_push(name)
+
+
+def _push(console: Console, output: Path, name: str, private: bool) -> None:
+    from accelerate import PartialState
+
+    from headcount.deploy.hub import push
+
+    if PartialState().is_main_process:
+        address = push(output, name, private)
+        console.print(f"pushed to {address}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_all(console: Console, method: str, results: list[RunResult], output: Path) -> None:
     for result in results:
-        _show(console, settings.method, result)
-    what = "the models, their cards, masks," if several else "the model, its card, mask,"
+        _show(console, method, result)
+    what = "the models, their cards, masks," if len(results) > 1 else "the model, its card, mask,"
     line = f"{what} figures and settings are in {output}"
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -9,8 +9,6 @@ model is an ordinary one: it is not marked as quantised.
 from __future__ import annotations
 
 import functools
-import re
-from reprlib import repr as in_brief
 from typing import Any
 
 from transformers import PreTrainedModel, modeling_utils
@@ -24,6 +22,7 @@ from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.surgery.remove import remove_heads
+from headcount.version4 import mask_without
 
 METHOD = "headcount"
 _problem: HeadcountError | None = None  # why pruned models cannot be loaded here
@@ -96,50 +95,14 @@ def _mask_from_config(mask: HeadMask, heads: HeadMap) -> HeadMask:
 
 
 def _mask_from_version_4(pruned: Any, heads: HeadMap) -> HeadMask:
-    """The mask that leaves out what transformers v4 removed, by layer.
-
-    A wrong number must be refused: it would remove a head of another layer.
-    """
-    if not isinstance(pruned, dict):
-        raise _not_of_version_4(f"is {in_brief(pruned)}, expected lists of heads by layer")
-    layers = {layer: _layer(layer) for layer in pruned}
-    if len(set(layers.values())) < len(layers):
-        raise _not_of_version_4("names a layer twice")
-    last = max(layers.values(), default=0)
-    if len({block.kind for block in heads.blocks}) > 1 or last >= _layers(heads):
+    """The mask that leaves out what transformers v4 removed, by layer."""
+    try:
+        return mask_without(pruned, heads)
+    except ValueError as error:
         raise HeadcountError(
-            f"config.json has pruned_heads of transformers v4 for layer {last}, which this "
-            "model does not have; config.json is damaged or belongs to another model"
-        )
-    gone: set[int] = set()
-    for layer, removed in pruned.items():
-        block = heads.blocks[layers[layer] * len(heads.blocks) // _layers(heads)]
-        is_list = isinstance(removed, list | tuple)
-        if not is_list or not all(type(head) is int and 0 <= head < block.born for head in removed):
-            raise _not_of_version_4(
-                f"has {in_brief(removed)} for layer {layer}, expected numbers from 0 to "
-                f"{block.born - 1}"
-            )
-        gone.update(block.offset + head for head in removed)
-    return HeadMask.from_indices(heads, set(heads.indices) - gone)
-
-
-def _layer(key: Any) -> int:
-    """The number of a layer, which is text in JSON and a number in an older configuration."""
-    if (type(key) is int and key >= 0) or (type(key) is str and re.fullmatch("[0-9]{1,9}", key)):
-        return int(key)
-    raise _not_of_version_4(f"has {in_brief(key)} as a layer, expected a number from 0")
-
-
-def _not_of_version_4(problem: str) -> HeadcountError:
-    return HeadcountError(
-        f"pruned_heads of config.json {problem}; restore the config.json that was saved with the "
-        "weights"
-    )
-
-
-def _layers(heads: HeadMap) -> int:
-    return max(block.layer for block in heads.blocks) + 1
+            f"pruned_heads of config.json {error}; restore the config.json that was saved with "
+            "the weights"
+        ) from error
 
 
 @register_quantizer(METHOD)

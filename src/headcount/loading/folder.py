@@ -20,11 +20,13 @@ from headcount.json_file import parse_json, read_bytes
 from headcount.loading import checkpoint
 from headcount.surgery.remove import remove_heads
 
+# What must stay with everything that is made of a model.
+LICENCES = ("LICENSE*", "LICENCE*", "license*", "COPYING*", "NOTICE*")
 # Files of a model besides weights and configuration: tokenizers, processors, generation.
 COMPANIONS = (
     "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json",
     "*.model", "*preprocessor_config.json", "processor_config.json", "chat_template*",
-    "generation_config.json", "normalizer.json",
+    "generation_config.json", "normalizer.json", *LICENCES,
 )  # fmt: skip
 # A folder may bring Python code. transformers would ask whether to run it; we never do.
 NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -205,7 +207,7 @@ def _wrong_architecture(names: Any, problem: str) -> HeadcountError:
     )
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The message of another library's error, short enough for one sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
@@ -215,8 +217,10 @@ def first_line(error: Exception) -> str:
     return text.rstrip(".") if len(text) <= 400 else f"{text[:400]} …"
 
 
-def copy_companions(source: str, target: Path) -> tuple[str, ...]:
-    """Copy tokenizer, processor and generation files, so that the small model is ready to use.
+def copy_companions(
+    source: str, target: Path, patterns: Sequence[str] = COMPANIONS
+) -> tuple[str, ...]:
+    """Copy tokenizer, processor, generation and licence files: the small model is ready to use.
 
     A link that leads out of the folder is left out: whoever made the folder could have pointed it
     at any file of the one who copies it.
@@ -224,6 +228,7 @@ def copy_companions(source: str, target: Path) -> tuple[str, ...]:
     Args:
         source: a model folder or a name on the hub.
         target: the folder to copy to. Files that it has already stay.
+        patterns: the names of the files, with stars.
 
     Returns:
         The names of what was left out.
@@ -231,13 +236,13 @@ def copy_companions(source: str, target: Path) -> tuple[str, ...]:
     if Path(source).is_dir():
         folder = Path(source)
     else:
-        folder = Path(snapshot_download(source, allow_patterns=list(COMPANIONS)))
+        folder = Path(snapshot_download(source, allow_patterns=list(patterns)))
     left_out = []
-    for pattern in COMPANIONS:
+    for pattern in patterns:
         for file in sorted(folder.glob(pattern)):
             if not file.is_file() or (target / file.name).exists():
                 continue
-            if _leads_out(file, folder):
+            if leads_out(file, folder):
                 left_out.append(file.name)
             else:
                 shutil.copyfile(file, target / file.name)
@@ -249,7 +254,7 @@ def left_out_words(source: str, names: Sequence[str]) -> str:
     return f"left out, because they are links that lead out of {source}: {', '.join(names)}"
 
 
-def _leads_out(file: Path, folder: Path) -> bool:
+def leads_out(file: Path, folder: Path) -> bool:
     """Whether a file is a link out of its folder. The hub's cache keeps its files in `blobs`."""
     home, real = folder.resolve(), file.resolve()
     homes = [home]

@@ -51,6 +51,7 @@ class Options:
     weights: bool = True
     ranking: Path | None = None
     shared_by: int = 1
+    hub_name: str | None = None
 
 
 class PruningJob:
@@ -232,7 +233,8 @@ class PruningJob:
                 history = None
             outcome = Outcome(self.settings_of(keep), pruner, mask, history, evaluations, result)
             written = small if self.options.weights else None
-            write_outcome(output, outcome, written, run.processor, run.task.auto_class)
+            auto, name = run.task.auto_class, self.options.hub_name
+            write_outcome(output, outcome, written, run.processor, auto, name)
         state.wait_for_everyone()
         return result
 

@@ -1,4 +1,4 @@
-"""The folder that a run writes: the smaller model, its card, predictions, importances and figures.
+"""The folder that a run writes: the smaller model, predictions, importances and figures.
 
 An importance file has one score for each head. A study writes such files too, to rank heads once.
 """
@@ -12,7 +12,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCardData
 from transformers import PreTrainedModel
 
 from headcount.atomic import new_folder, write_text
@@ -21,7 +20,7 @@ from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.json_file import checked, entry, finite, read_json
 from headcount.plots.head_map import draw_head_map
 from headcount.pruners.base import Pruner
-from headcount.runs.escape import markdown, markdown_code, markdown_row, write_names
+from headcount.runs.card import write_card
 from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import Evaluation
@@ -31,34 +30,8 @@ from headcount.training.checkpoint_files import HISTORY
 from headcount.training.history import SelectionHistory
 
 IMPORTANCE = "importance.json"
-CARD = "README.md"
 PREDICTIONS = "predictions"  # a folder with one file for each evaluation set
 _FORMAT = "headcount importance 1"
-_TEMPLATE = """---
-{front}
----
-
-# {title}
-
-{model}, pruned to **{kept} of {born} attention heads** with [headcount](https://pypi.org/project/headcount/)
-({method}) on {task}. The other heads are cut out of the weights.
-
-| | before | after | ratio |
-|---|---:|---:|---:|
-{rows}
-
-{remark}
-
-```python
-import headcount  # teaches transformers to load models with fewer heads
-from transformers import AutoTokenizer, {auto}
-
-model = {auto}.from_pretrained({quoted})
-```
-
-How it was made: `settings.json`; which heads were kept: `mask.json`; all figures: `metrics.json`.
-{signatures}
-"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +56,12 @@ class Outcome:
 
 
 def write_outcome(
-    output: Path, outcome: Outcome, model: PreTrainedModel | None, processor: Processor, auto: str
+    output: Path,
+    outcome: Outcome,
+    model: PreTrainedModel | None,
+    processor: Processor,
+    auto: str,
+    hub_name: str | None = None,
 ) -> None:
     """Write a new folder, whole or not at all.
 
@@ -93,6 +71,7 @@ def write_outcome(
         model: the smaller model; None leaves out its weights, processor and card.
         processor: the model's tokenizer or image processor.
         auto: the class of transformers that loads the model, for the card.
+        hub_name: what the card calls the model; None for the folder's name.
     """
     settings, mask, name = outcome.settings, outcome.mask, outcome.settings.name
     output.parent.mkdir(exist_ok=True)  # several K have one folder in common
@@ -100,7 +79,8 @@ def write_outcome(
         if model is not None:
             model.save_pretrained(folder)
             processor.save_pretrained(folder)
-            write_card(folder, output.name, auto, settings, outcome.result)
+            called, on_hub = hub_name or output.name, hub_name is not None
+            write_card(folder, called, auto, settings, outcome.result, on_hub)
         mask.save(folder / MASK_FILE)
         scores = importances(outcome.pruner)
         save_importances(folder / IMPORTANCE, settings.method, mask, scores)
@@ -121,36 +101,6 @@ def _write_predictions(folder: Path, evaluations: dict[str, Evaluation]) -> None
         rows = [{"prediction": said, "reference": right} for said, right in pairs]
         text = json.dumps(rows, ensure_ascii=False)
         (folder / f"{split}.json").write_text(text + "\n", encoding="utf-8")
-
-
-def write_card(
-    folder: Path, name: str, auto_class: str, settings: RunSettings, result: RunResult
-) -> None:
-    """Write the model card into a folder; the name is that of the model's final folder."""
-    local = Path(settings.model).exists()
-    front = ModelCardData(
-        library_name="transformers",
-        tags=["headcount", "pruned", settings.task],
-        base_model=None if local else settings.model,
-    ).to_yaml()
-    remarks = [f"Masked and cut outputs differ by at most {result.difference:.1e}."]
-    if result.before is None:
-        remarks.append("The unpruned model was not evaluated in this run.")
-    text = _TEMPLATE.format(
-        front=front,
-        title=markdown(name),
-        quoted=json.dumps(name, ensure_ascii=False),  # also how Python quotes a text
-        model=markdown(Path(settings.model).name if local else settings.model),
-        kept=int(result.heads.after),
-        born=int(result.heads.before),
-        method=markdown(result.method),
-        task=markdown(settings.task),
-        rows="\n".join(markdown_row([markdown(cell) for cell in row]) for row in result.rows()),
-        remark=" ".join(remarks),
-        auto=auto_class,
-        signatures="".join(f"\n{markdown_code(line)}\n" for line in result.signatures.values()),
-    )
-    write_names(folder / CARD, text)
 
 
 def importances(pruner: Pruner) -> list[float]:

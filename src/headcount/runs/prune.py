@@ -23,6 +23,7 @@ def prune(
     speed: bool = True,
     weights: bool = True,
     ranking: Path | None = None,
+    hub_name: str | None = None,
     progress: Progress | None = None,
 ) -> RunResult:
     """Train, choose, cut, check and measure; write all of it into a folder.
@@ -40,6 +41,8 @@ def prune(
         weights: write the pruned model itself. False writes only the mask, the figures and so on.
         ranking: an importance file that `rank_heads` wrote. A method that scores then takes this
             ranking instead of scoring again.
+        hub_name: what the model card calls the model. Give it if the folder goes to the hub; None
+            for the folder's name.
         progress: receives each stage and step, for a progress bar; None shows nothing.
     """
     if isinstance(settings.keep, tuple):
@@ -52,7 +55,7 @@ def prune(
         discard(unfinished(output))
         return RunResult.load(output)
     refuse_existing(output)
-    options = Options(base, resume, speed, weights, ranking)
+    options = Options(base, resume, speed, weights, ranking, hub_name=hub_name)
     job = PruningJob(settings, output, options, progress or Silent())
     return job.go({settings.keep: output})[settings.keep]
 

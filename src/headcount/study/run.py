@@ -23,11 +23,12 @@ from headcount.atomic import refuse_bad_output, sweep, write_text
 from headcount.errors import HeadcountError, Stopped
 from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.loading.folder import first_line
+from headcount.loading.origin import CARD
 from headcount.pruners.methods import UNPRUNED, find_pruner, make_pruner
 from headcount.pruners.settings import AFTER_THE_CHOICE
 from headcount.runs.base_model import base_settings, fine_tune_base
+from headcount.runs.card import write_card
 from headcount.runs.measure import measure
-from headcount.runs.output import CARD, write_card
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.result import FILE as RESULT
