@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headcount.atomic import new_folder, write_text
-from headcount.deploy.card import CARD, FOLDER
+from headcount.deploy.card import FOLDER
 from headcount.deploy.targets import Record, Target, fill, find_target
 from headcount.errors import HeadcountError
 from headcount.loading.folder import load_model
+from headcount.loading.origin import CARD
 
 
 def targets_named(names: str) -> tuple[Target, ...]:

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from headcount.atomic import write_text
+from headcount.loading.origin import CARD, TAGS, origin_of
 
-CARD = "README.md"
 FOLDER = "FOLDER"  # what the lines that load a model call its place
 # Auto classes by what their models do, the most telling first: a class may be in several.
 _AUTO = (
@@ -65,15 +65,22 @@ def write_card(folder: Path, source: str, runs_in: str, record: dict[str, Any]) 
 
 
 def _hub_data(source: str) -> str:
-    """The hub's metadata: those of the model's card, if it has one."""
-    file = Path(source) / CARD
-    if file.is_file():
-        try:
-            return str(ModelCard.load(file).data.to_yaml())
-        except (OSError, ValueError, TypeError):  # a card that the hub would not take either
-            pass
-    tags = ["headcount", "pruning", "attention-heads"]
-    return ModelCardData(library_name="transformers", tags=tags).to_yaml()
+    """The hub's metadata: what the model's own card says, or where the model comes from."""
+    if not source:
+        return ModelCardData(library_name="transformers", tags=list(TAGS)).to_yaml()
+    try:
+        return str(ModelCard.load(Path(source) / CARD).data.to_yaml())
+    except Exception:  # no card, or a damaged one: of no common type
+        origin = origin_of(source)
+    return ModelCardData(
+        base_model=origin.name,
+        library_name="transformers",
+        license=origin.licence,
+        license_name=origin.licence_name,
+        license_link=origin.licence_link,
+        language=origin.language,
+        tags=list(TAGS),
+    ).to_yaml()
 
 
 def _text(runs_in: str, record: dict[str, Any]) -> str:

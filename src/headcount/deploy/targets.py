@@ -22,7 +22,7 @@ from headcount.deploy.card import write_card
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import RECORD
 from headcount.errors import HeadcountError
-from headcount.loading.folder import copy_companions
+from headcount.loading.folder import COMPANIONS, LICENCES, copy_companions
 
 Record = dict[str, Any]
 
@@ -184,8 +184,8 @@ def fill(
         raise HeadcountError(
             f"{target.name} cannot hold this model: {problem}; {_instead(model, source, target)}"
         ) from problem
-    if target.companions and source:
-        copy_companions(source, folder)
+    if source:
+        copy_companions(source, folder, COMPANIONS if target.companions else LICENCES)
     record = {"target": target.name, **record}
     write_record(folder, record)
     write_card(folder, source, target.runs_in, record)

@@ -20,6 +20,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from headcount.json_file import parse_json, read_bytes
 from headcount.loading.folder import LICENCES, copy_companions, leads_out
 
+TAGS = ("headcount", "pruning", "attention-heads")  # of every model with fewer heads
 CARD = "README.md"  # of every model on the hub, and of every model folder that is written
 # Names without an owner that are on the hub from its first days; other such names are folders.
 _WITHOUT_OWNER = re.compile(

@@ -12,7 +12,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from headcount.loading.origin import CARD, Origin, copy_licence, is_hub_name, origin_of
+from headcount.loading.origin import CARD, TAGS, Origin, copy_licence, is_hub_name, origin_of
 from headcount.runs.escape import markdown, markdown_code, markdown_row, write_names
 from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings
@@ -127,7 +127,7 @@ def metadata(
         language=origin.language,
         datasets=None if data is None else [data],
         metrics=[metric for metric in dict.fromkeys(found) if metric is not None],
-        tags=["headcount", "pruning", "attention-heads"],
+        tags=list(TAGS),
         model_name=name if results else None,
         eval_results=results or None,
         **relation,
