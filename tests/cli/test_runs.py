@@ -7,6 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer, LlamaConfig, LlamaModel, set_seed
+
+from headcount import HeadMask
+
+
+@pytest.fixture
+def grouped(encoder: Path, tmp_path: Path) -> Path:
+    """A decoder with two layers of eight query heads, two to a key-value head."""
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    set_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+        num_attention_heads=8, num_key_value_heads=4, pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    folder = tmp_path / "grouped"
+    LlamaModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 def test_prune_evaluate_and_score_go_together(
@@ -68,6 +87,49 @@ def test_flags_stand_above_the_recipe(
     assert (fresh / "mask.json").read_text() == (out / "mask.json").read_text()
 
 
+def test_even_layers_and_whole_groups_are_asked_for_by_flags(
+    headcount: Any, grouped: Path, tables: Path, tmp_path: Path
+) -> None:
+    on = (grouped, "--task", "classification", "--data", tables, "--no-speed", "--epochs", 1)
+    for name, flags in (
+        ("flags", ("--even", "--unit", "group")),
+        ("settings", ("--setting", "even=true", "--setting", "unit=group")),
+    ):
+        run = headcount("prune", *on, "--keep", 0.5, *flags, "--output", tmp_path / name)
+        assert run.code == 0, run.err
+        assert "keep:8/16|even|unit:group|" in run.out
+    first, second = (tmp_path / name / "mask.json" for name in ("flags", "settings"))
+    assert first.read_text() == second.read_text()
+    mask = HeadMask.load(first)
+    assert set(mask.counts().values()) == {4}
+    assert json.loads((tmp_path / "flags" / "settings.json").read_text())["settings"] == {
+        "even": True,
+        "unit": "group",
+    }
+    told = headcount("heads", tmp_path / "flags", "--json")
+    assert told.code == 0, told.err
+
+
+def test_a_recipe_may_ask_for_even_layers_and_a_flag_may_not(
+    headcount: Any, encoder: Path, tables: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"model: {encoder}\ntask: classification\ndata: {tables}\nkeep: 3\nmethod: ste\n"
+        "training: {epochs: 1, batch_size: 16}\nsettings: {ste: {even: true}}\n"
+    )
+    on = ("prune", "--recipe", recipe, "--no-speed")
+    assert headcount(*on, "--output", tmp_path / "even").code == 0
+    mask = HeadMask.load(tmp_path / "even" / "mask.json")
+    assert set(mask.counts().values()) == {1}
+    refused = headcount(*on, "--keep", 4, "--output", tmp_path / "four")
+    assert refused.code == 2
+    said = "3 layers with 2 heads each need a multiple of 3; keep 3 or 6"
+    assert said in " ".join(refused.err.split())
+    free = headcount(*on, "--keep", 4, "--no-even", "--output", tmp_path / "four")
+    assert free.code == 0, free.err
+
+
 def test_several_numbers_of_heads_come_from_one_training(
     headcount: Any, encoder: Path, tables: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +155,8 @@ def test_several_numbers_of_heads_come_from_one_training(
         (("--keep", 2, "--setting", "learning_rate"), "expected name=value"),
         (("--keep", 2, "--text", "sentence"), "sentence"),
         (("--keep", 2, "--option", "beams=5"), "beams"),
+        (("--keep", 2, "--unit", "layer"), "unit of handover is 'layer', expected head or group"),
+        (("--keep", 2, "--method", "fixed", "--even"), "fixed has no setting even"),
         (("--keep", 2, "--from-scratch-like", "."), "leave out --keep"),
         (("--from-scratch-like", "nowhere"), "cannot read the mask nowhere"),
     ],

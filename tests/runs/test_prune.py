@@ -30,6 +30,7 @@ from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings, TrainingSettings
+from tests.runs.stopping import stopped_training
 from tests.small_task import HEADS
 from tests.tiny import build, family_named
 
@@ -199,6 +200,22 @@ def test_a_stopped_run_goes_on_to_the_same_model(
     first, second = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "out"))
     assert first.keys() == second.keys()
     assert all((first[name] == second[name]).all() for name in first)
+
+
+@pytest.mark.parametrize("method", ["joint-dsp", "hard-concrete", "attrition", "handover"])
+def test_an_even_run_that_was_stopped_goes_on_to_the_same_model(
+    settings: RunSettings, method: str, tmp_path: Path
+) -> None:
+    even = replace(settings, method=method, settings={"even": True})
+    prune(even, tmp_path / "whole", speed=False)
+    out = tmp_path / "out"
+    with stopped_training():
+        prune(even, out, speed=False)
+    prune(even, out, resume=True, speed=False)
+    first, second = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "out"))
+    assert first.keys() == second.keys()
+    assert all((first[name] == second[name]).all() for name in first)
+    assert set(hc.HeadMask.load(out / "mask.json").counts().values()) == {1}
 
 
 def test_a_run_that_died_after_its_training_trains_no_more(

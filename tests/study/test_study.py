@@ -174,6 +174,22 @@ def test_one_ranking_gives_what_every_chain_of_its_own_would(
             assert hc.HeadMask.load(alone / "mask.json") == shared
 
 
+def test_free_and_even_layouts_side_by_side(encoder: Path, tables: Path, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        f"model: {encoder}\ntask: classification\ndata: {tables}\nkeep: [3]\nseeds: [0]\n"
+        "methods: [surgeon, surgeon-even, ste-even]\ntraining: {epochs: 1}\nspeed: false\n"
+        "settings:\n  surgeon-even: {method: surgeon, even: true}\n"
+        "  ste-even: {method: ste, even: true, unit: group}\n"
+    )
+    assert run_study(StudySettings.read(study), tmp_path / "out") == {}
+    for name in ("surgeon-even", "ste-even"):
+        mask = hc.HeadMask.load(tmp_path / "out" / "runs" / f"{name}-3-seed0" / "mask.json")
+        assert set(mask.counts().values()) == {1}
+    # Each layout has a ranking of its own: a ranking may depend on what leaves on the way.
+    assert len(list((tmp_path / "out" / "rankings").glob("surgeon-*.json"))) == 2
+
+
 def test_what_is_done_is_not_done_again(study: Path, finished: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(finished, tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.json")}

@@ -203,6 +203,13 @@ def fix_layout(given: Given, like: Path) -> None:
     given["setting"] = [*(given.get("setting") or ()), f"like={json.dumps(str(like))}"]
 
 
+def add_layout(given: Given) -> None:
+    """Turn --even and --unit into the settings of the method that they stand for."""
+    said = {"even": given.get("even"), "unit": given.get("unit")}
+    own = [f"{name}={json.dumps(value)}" for name, value in said.items() if value is not None]
+    given["setting"] = [*(given.get("setting") or ()), *own]
+
+
 def keep_counts(text: str) -> float | int | tuple[float | int, ...]:
     """K as given on the command line: a count, a fraction, or several with commas between."""
     try:

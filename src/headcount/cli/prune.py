@@ -41,6 +41,17 @@ def prune(
             "one training with joint-dsp or pipelined-dsp, each in its own folder in the output."
         ),
     ] = None,
+    even: Annotated[
+        bool | None,
+        typer.Option(help="Keep the same number of heads in every layer; which ones is free."),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="What goes or stays together: head, or group, the query heads that share a "
+            "key-value head, so that the cache shrinks too."
+        ),
+    ] = None,
     from_scratch_like: Annotated[
         Path | None,
         typer.Option(
@@ -104,6 +115,7 @@ def prune(
     given = {**given, **locals()}
     if from_scratch_like is not None:
         options.fix_layout(given, from_scratch_like)
+    options.add_layout(given)
     if keep is not None:
         given["keep"] = options.keep_counts(keep)
     settings = options.run_settings(given)

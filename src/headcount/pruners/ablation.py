@@ -1,4 +1,7 @@
-"""Rank heads by what is lost when each alone is masked (dashed line of Michel et al., Fig. 3)."""
+"""Rank heads by what is lost when each alone is masked (dashed line of Michel et al., Fig. 3).
+
+With `unit="group"` a group is masked as one.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +37,20 @@ class Ablation(Scored):
         Args:
             model: the fine-tuned model; it is not changed.
             metric: a number that is higher for a better model. It is asked once for the whole
-                model and once for each head.
+                model and once for each head or group.
         """
         heads = find_heads(model)
         self.bind(heads)
         whole, lost = metric(model), []
-        for place in self.places:
-            others = HeadMask.all(heads) - HeadMask.from_indices(heads, [heads.indices[place]])
-            with masked(model, others):
+        for unit in range(len(self.units)):
+            own = [heads.indices[self.places[head]] for head in self.units.members([unit])]
+            with masked(model, HeadMask.all(heads) - HeadMask.from_indices(heads, own)):
                 lost.append(whole - metric(model))
-        self.scores = torch.tensor(lost, dtype=torch.float64)
+        self.scores = self.units.divided(torch.tensor(lost, dtype=torch.float64))
         return self.mask()
 
     def score(self, model: nn.Module, data: ScoringData) -> None:
         """Measure the model on the evaluation set to tune on."""
         self.bind(find_heads(model))
-        metric = data.measuring("leaving out each head", len(self.places) + 1)
+        metric = data.measuring("leaving out each head", len(self.units) + 1)
         self.fit(model, lambda _: metric())

@@ -57,6 +57,9 @@ class AttritionSettings(PrunerSettings):
 class Attrition(Pruner):
     """Let heads go while the model is fine-tuned, from all of them down to K.
 
+    A group is felt as much as its heads together. In an even layout each block loses as many as the
+    others, in turns: whenever the countdown passes a K that fits.
+
     Args:
         keep: K.
         settings: see `AttritionSettings`.
@@ -89,6 +92,7 @@ class Attrition(Pruner):
                 f"{self.settings.commit_at} of {total_steps} steps, is there; give a later one"
             )
         count = self.settings.countdown.count(step, choosing, len(self.places), self.count)
+        count = self.units.on_the_way(count)
         here = self.here()
         if int(here.sum()) > count:
             heads = self.bound()

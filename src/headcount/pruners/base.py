@@ -88,7 +88,13 @@ class Pruner(nn.Module):
         self.seed = seed
         self.present: HeadMask | None = None  # heads that were not cut while training; None for all
         self.committed: HeadMask | None = None  # the choice, once it is final
-        self.scope = Scope(self.settings.kinds, self.settings.layers, self.settings.min_per_block)
+        self.scope = Scope(
+            self.settings.kinds,
+            self.settings.layers,
+            self.settings.min_per_block,
+            self.settings.even,
+            self.settings.unit,
+        )
         self.heads: HeadMap | None = None
 
     @classmethod
@@ -142,10 +148,11 @@ class Pruner(nn.Module):
             keep = self.scope.least(heads) if self.keep is None else self.keep
             self.count = self.scope.counts(heads, keep)[-1]
             self.places = self.scope.positions(heads)
+            self.units = self.scope.units(heads)
             self.prepare(len(self.places))
 
     def prepare(self, number: int) -> None:
-        """Make what is to be learned, for that many heads."""
+        """Make what is to be learned, for that many heads, or one for each of the `units`."""
 
     def refuse(self, model: nn.Module) -> None:
         """Tell of a model that it could not prune, before that is trained."""
@@ -285,6 +292,10 @@ class Pruner(nn.Module):
         parts = []
         if len(self.counts) > 1:
             parts.append(f"trained:{'+'.join(map(str, self.counts))}")
+        if self.settings.even:
+            parts.append("even")
+        if self.settings.unit != "head":
+            parts.append(f"unit:{self.settings.unit}")
         return [*parts, *self._commit_signature()]
 
     def _commit_signature(self) -> list[str]:

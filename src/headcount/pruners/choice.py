@@ -12,6 +12,8 @@ from torch import Tensor
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.mask import HeadMask, count_to_keep
+from headcount.pruners.settings import Unit
+from headcount.pruners.units import Units
 
 # K: a count, or a fraction below 1. Some pruners learn for several at once.
 Keep = int | float | Collection[int | float]
@@ -25,11 +27,15 @@ class Scope:
         kinds: `encoder`, `decoder`, `cross`; None for all.
         layers: numbers of the layers; None for all.
         min_per_block: how many heads every block in the scope keeps at least.
+        even: every block in the scope keeps the same share of its original heads.
+        unit: what goes or stays together: single heads, or those that share a key-value head.
     """
 
     kinds: tuple[str, ...] | None = None
     layers: tuple[int, ...] | None = None
     min_per_block: int = 0
+    even: bool = False
+    unit: Unit = "head"
 
     def blocks(self, heads: HeadMap) -> tuple[AttentionBlock, ...]:
         """The blocks inside the scope."""
@@ -57,21 +63,22 @@ class Scope:
             start += block.num_heads
         return places
 
+    def units(self, heads: HeadMap) -> Units:
+        """What is chosen as one, among which others, and which K fit."""
+        return Units(self.blocks(heads), self.even, self.unit, self.min_per_block)
+
     def count(self, heads: HeadMap, keep: int | float) -> int:
-        """K as a number of heads of the scope."""
-        blocks = self.blocks(heads)
-        count = count_to_keep(keep, sum(block.num_heads for block in blocks))
-        if self.min_per_block and count < (least := self.least(heads)):
-            raise HeadcountError(
-                f"cannot keep {count} heads with at least {self.min_per_block} in each of "
-                f"{len(blocks)} blocks, which needs {least}; keep more or lower the minimum"
-            )
+        """K as a number of heads of the scope; of a fraction the nearest that fits."""
+        units = self.units(heads)
+        count = count_to_keep(keep, units.heads)
+        if units.step > 1 and 0 < keep < 1:
+            count = units.nearest(keep * units.heads)
+        units.refuse_misfit(count)
         return count
 
     def least(self, heads: HeadMap) -> int:
-        """The smallest possible K: what all blocks keep at least, or 1."""
-        blocks = self.blocks(heads)
-        return max(sum(min(self.min_per_block, block.num_heads) for block in blocks), 1)
+        """The smallest possible K: what all blocks keep at least, or one unit."""
+        return self.units(heads).least
 
     def counts(self, heads: HeadMap, keep: Keep) -> tuple[int, ...]:
         """Every K as a number of heads of the scope, without repeats, the largest first."""
@@ -90,7 +97,8 @@ def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadM
     """The mask of exactly `keep` heads of the scope with the highest importance.
 
     Ties go to the earlier head. Heads outside the scope are also kept. `importance` has one number
-    per head that is there now; those outside the scope are not read.
+    per head that is there now; those outside the scope are not read. A group counts for the sum of
+    its heads. In an even layout each block keeps its best.
     """
     scores = [float(score) for score in importance.detach().to(torch.float64).flatten()]
     if len(scores) != len(heads) or any(math.isnan(score) for score in scores):
@@ -98,25 +106,31 @@ def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadM
             f"an importance per head is needed for {len(heads)} heads, got {len(scores)} numbers"
             f"{' with NaN among them' if any(map(math.isnan, scores)) else ''}"
         )
-    inside = scope.positions(heads)
-    ranked = sorted(inside, key=lambda place: (-scores[place], place))
-    chosen = set(_guaranteed(heads, scope, ranked))
-    chosen.update([place for place in ranked if place not in chosen][: max(keep - len(chosen), 0)])
+    inside, units = scope.positions(heads), scope.units(heads)
+    own = torch.tensor([scores[place] for place in inside], dtype=torch.float64)
+    worth = units.total(own).tolist()
+    chosen: list[int] = []
+    for pool, quota in zip(units.pools, units.quotas(keep), strict=True):
+        ranked = sorted(range(pool.start, pool.stop), key=lambda unit: (-worth[unit], unit))
+        best = _guaranteed(units, ranked)
+        chosen += best
+        chosen += [unit for unit in ranked if unit not in best][: max(quota - len(best), 0)]
+    kept = {inside[place] for place in units.members(chosen)}
     outside = set(range(len(heads))) - set(inside)
-    return HeadMask.from_indices(heads, (heads.indices[place] for place in chosen | outside))
+    return HeadMask.from_indices(heads, (heads.indices[place] for place in kept | outside))
 
 
-def _guaranteed(heads: HeadMap, scope: Scope, ranked: Sequence[int]) -> list[int]:
-    """The best heads of each block, `min_per_block` of them."""
-    if not scope.min_per_block:
-        return []
-    owner = [block.name for block in heads.blocks for _ in block.heads]
-    taken: dict[str, int] = {}
-    best = []
-    for place in ranked:
-        if taken.get(owner[place], 0) < scope.min_per_block:
-            taken[owner[place]] = taken.get(owner[place], 0) + 1
-            best.append(place)
+def _guaranteed(units: Units, ranked: Sequence[int]) -> dict[int, None]:
+    """The best units of each block, with `min_per_block` heads; a set that keeps their order."""
+    if not units.min_per_block:
+        return {}
+    taken = [0] * len(units.blocks)
+    best: dict[int, None] = {}
+    for unit in ranked:
+        owner = units.owners[unit]
+        if taken[owner] < units.min_per_block:
+            taken[owner] += units.sizes[owner]
+            best[unit] = None
     return best
 
 

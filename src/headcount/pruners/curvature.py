@@ -55,7 +55,7 @@ class Curvature:
         with the highest costs in all blocks are those that are left after such a removal.
 
         Args:
-            head_size: how many inputs belong to one head.
+            head_size: how many inputs belong to one head, or to a group that goes as one.
             ridge: the penalty on changing weights, in units of the mean square of the values.
         """
         number = len(self.output.kept) // head_size

@@ -6,7 +6,7 @@ the head weights w are learned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -60,7 +60,7 @@ class JointDSP(Pruner):
         """Draw the first w."""
         self.step_count = self.count
         generator = torch.Generator().manual_seed(self.seed)
-        start = torch.rand(number, generator=generator, dtype=torch.float64)
+        start = torch.rand(len(self.units), generator=generator, dtype=torch.float64)
         self.w = nn.Parameter((2 * start - 1) * self.settings.spread)
 
     @property
@@ -76,6 +76,7 @@ class JointDSP(Pruner):
         heads = find_heads(model)
         self.bind(heads)
         scores = importance(model, heads, HeadMask.all(heads), batches)[self.places]
+        scores = self.units.total(scores)
         # No head at all may be felt, where the loss has no gradient.
         logs = scores.clamp(min=max(LEAST * float(scores.max()), 1e-300)).log()
         self.w.data.copy_(logs - logs.mean())
@@ -89,39 +90,46 @@ class JointDSP(Pruner):
         self.noise, self.step = gumbel_noise(len(self.w), self.seed, step), step
         self.step_count = drawn_count(self.counts, self.seed, step)
         if self.settings.countdown is not None:
-            self.step_count = self.settings.countdown.count(
-                step, choosing, len(self.w), self.step_count
-            )
+            count = self.settings.countdown.count(step, choosing, len(self.places), self.step_count)
+            self.step_count = self.units.on_the_way(count)
 
     def logits(self) -> Tensor:
-        """The log-importances: w, or w brought to the scale of this stage."""
-        if self.settings.scale is None or len(self.w) == 1:
+        """The log-importances: w, or w brought to the scale of this stage in each pool."""
+        if self.settings.scale is None:
             return self.w
         first, last = self.settings.scale
         scale = first * (last / first) ** self.progress
-        return standardised(self.w, scale)
+        return torch.cat([_scaled(self.w[pool], scale) for pool in self.units.pools])
 
     def gates(self) -> Tensor:
-        """Eq. 14-19, with this step's noise, temperature and K."""
+        """Eq. 14-19, with this step's noise, temperature and K.
+
+        There is one gate for each unit, which all its heads have. In an even layout the soft top-K
+        is that of each block, with as many open gates as the block keeps at the end.
+        """
         noise = None if self.noise is None else self.noise.to(self.w.device)
-        logits, here = self.logits(), self._here()
-        if here is None:
-            gates = self._chosen(logits, noise)
-        else:  # heads that were cut take no part any more
-            noise = None if noise is None else noise[here]
-            gates = torch.zeros_like(logits).index_put((here,), self._chosen(logits[here], noise))
+        logits, left = self.logits(), self._left()
+        pools: Sequence[slice | Tensor] = self.units.pools if left is None else left
+        parts = []
+        for number, quota in enumerate(self.units.quotas(self.step_count)):
+            own = None if noise is None else noise[pools[number]]
+            parts.append(self._chosen(logits[pools[number]], own, quota, number))
+        gates = torch.cat(parts)
+        if left is not None:  # heads that were cut take no part any more
+            gates = torch.zeros_like(logits).index_put((torch.cat(left),), gates)
+        gates = self.units.spread(gates)
         if self.settings.balance:
             gates = self.balanced(gates)
         return gates.clamp(max=1.0) if self.settings.clamp else gates
 
-    def _chosen(self, logits: Tensor, noise: Tensor | None) -> Tensor:
-        """Gates of heads with these logits."""
-        count, temperature = self.step_count, self._temperature
+    def _chosen(self, logits: Tensor, noise: Tensor | None, count: int, pool: int) -> Tensor:
+        """Gates of the units of a pool with these logits."""
+        temperature = self._temperature
         if self.settings.relaxation == "poisson":
             soft = inclusion(logits, count, temperature)
             if not self.settings.hard:
                 return soft
-            hard = drawn_subset(logits, count, temperature, self.seed, self.step)
+            hard = drawn_subset(logits, count, temperature, self.seed, self.step, pool)
         else:
             soft = soft_top_k(logits, count, temperature, noise)
             if not self.settings.hard:
@@ -129,13 +137,14 @@ class JointDSP(Pruner):
             hard = hard_top_k(logits if noise is None else logits + noise, count)
         return hard + soft - soft.detach()
 
-    def _here(self) -> Tensor | None:
-        """Which of w belong to heads that were not cut; None for all."""
+    def _left(self) -> list[Tensor] | None:
+        """Which of w belong to heads that were not cut, in each pool; None for all."""
         if self.present is None:
             return None
         indices, kept = self.bound().indices, self.present.kept
-        left = [n for n, place in enumerate(self.places) if indices[place] in kept]
-        return torch.tensor(left, device=self.w.device)
+        here = torch.tensor([float(indices[place] in kept) for place in self.places])
+        stays, units = self.units.total(here) > 0, torch.arange(len(self.w))
+        return [units[pool][stays[pool]].to(self.w.device) for pool in self.units.pools]
 
     @property
     def cuts_while_training(self) -> bool:
@@ -161,16 +170,23 @@ class JointDSP(Pruner):
             return final
         heads = self.bound()
         mask = self.mask(self.counts[0])
-        logits = self.logits().detach()
         kept = torch.tensor([heads.indices[place] in mask.kept for place in self.places])
-        overtakes = torch.sigmoid(logits[:, None] - logits[kept][None]).sum(dim=1)
-        chance = (total_steps - step) * overtakes
+        chance = (total_steps - step) * self._overtakes(kept)
         open_still = [
             heads.indices[place]
-            for place, risk in zip(self.places, chance.tolist(), strict=True)
-            if risk > RISK / len(self.places)
+            for place, risk in zip(self.places, self.units.spread(chance).tolist(), strict=True)
+            if risk > RISK / len(self.w)
         ]
         return mask | HeadMask.from_indices(heads, open_still)
+
+    def _overtakes(self, kept: Tensor) -> Tensor:
+        """How many of the kept units each unit is expected to overtake in a step, in its pool."""
+        logits, stays = self.logits().detach(), self.units.total(kept.double()) > 0
+        parts = []
+        for pool in self.units.pools:
+            own = logits[pool]
+            parts.append(torch.sigmoid(own[:, None] - own[stays[pool]][None]).sum(dim=1))
+        return torch.cat(parts)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -183,8 +199,8 @@ class JointDSP(Pruner):
         return {count: self.mask(count) for count in self.counts}
 
     def importance(self) -> Tensor:
-        """W itself: the most important head has the largest."""
-        return self.w
+        """W itself, one for each head or group: the most important has the largest."""
+        return self.units.spread(self.w)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """W with its own learning rate and no weight decay."""
@@ -206,6 +222,11 @@ class JointDSP(Pruner):
             parts.append(f"countdown:{settings.countdown}")
         tau = f"tau:{settings.annealing.start:g}>{settings.annealing.end:g}"
         return [*super().signature(), *parts, tau]
+
+
+def _scaled(w: Tensor, scale: float) -> Tensor:
+    """W of a pool at that scale; one that is alone stays as it is."""
+    return standardised(w, scale) if len(w) > 1 else w
 
 
 class PipelinedDSP(JointDSP):

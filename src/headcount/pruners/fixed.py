@@ -75,6 +75,8 @@ class Fixed(Pruner):
 
     name: ClassVar[str] = "fixed"
     settings_class: ClassVar[type[PrunerSettings]] = FixedSettings
+    # Its layout is given, or as even as K allows.
+    withheld: ClassVar[tuple[str, ...]] = ("even", "unit")
     finds_count: ClassVar[bool] = True
     learns_choice: ClassVar[bool] = False
     settings: FixedSettings
@@ -139,6 +141,7 @@ class Unpruned(Pruner):
     """Keep every head: what the others are measured against."""
 
     name: ClassVar[str] = "unpruned"
+    withheld: ClassVar[tuple[str, ...]] = ("even", "unit")  # there is nothing to choose
     keeps_all: ClassVar[bool] = True
     finds_count: ClassVar[bool] = True
     learns_choice: ClassVar[bool] = False

@@ -205,6 +205,7 @@ class Handover(Pruner):
         if number < self.settings.operations:
             share = self._share(number)
             count = self.settings.countdown.count_at(share, len(self.places), self.count)
+            count = self.units.on_the_way(count)
         halve_to = count if self.settings.halve else None
         found = removal_costs(model, self.scope, batches, self.settings.ridge, halve_to)
         place = {heads.indices[p]: order for order, p in enumerate(self.places)}

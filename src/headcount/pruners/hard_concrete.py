@@ -70,6 +70,11 @@ class HardConcrete(Pruner):
     in keep mode λ is steered. With `penalty_weight` all is as in the papers: add
     `learning_rate=0.1`, and for Voita et al. that of the model.
 
+    A group has one gate, which costs λ for each of its heads. In an even layout λ is steered in
+    each block by itself, towards the heads that the block keeps. A λ that is not steered knows
+    nothing of layers: there the choice alone is even. In λ mode the number of open gates is then
+    rounded to the nearest K that fits, with one unit in every block at least.
+
     Args:
         keep: K; None for λ mode, where the number of heads that stay open is what it is.
         settings: see `HardConcreteSettings`; or λ alone, a number.
@@ -98,9 +103,14 @@ class HardConcrete(Pruner):
         self.steer = steer if steer is not None else weight is None and not self.open_count
         self.balance = self.steer or weight is None
         automatic = 0.0 if self.steer else LAMBDA
-        self.penalty_weight = automatic if weight is None else weight
+        self._weights = [automatic if weight is None else weight]  # λ of each pool
         self.noise: Tensor | None = None
-        self.wanted = 0.0
+        self._wanted = [0.0]
+
+    @property
+    def penalty_weight(self) -> float:
+        """λ, what an open head costs; in an even layout that is steered the mean of the blocks'."""
+        return sum(self._weights) / len(self._weights)
 
     @classmethod
     def finds_own_count(cls, settings: PrunerSettings) -> bool:
@@ -110,13 +120,15 @@ class HardConcrete(Pruner):
 
     def prepare(self, number: int) -> None:
         """Open every gate alike."""
+        if self.steer and len(self._weights) == 1:
+            self._weights *= len(self.units.pools)
         self.first = max(number / 2, float(self.count))
         start = self.settings.start
         if start is None:
             # The bound is for K = all heads, whose log α would be infinite.
             odds = self.first / max(number - self.first, 1e-9)
             start = min(math.log(odds) + SHIFT, NARROW) if self.steer else 0.5
-        self.log_alpha = nn.Parameter(torch.full((number,), start, dtype=torch.float64))
+        self.log_alpha = nn.Parameter(torch.full((len(self.units),), start, dtype=torch.float64))
 
     def begin_step(self, step: int, total_steps: int) -> None:
         """Draw this step's noise, bound log α, and steer λ towards the wanted count."""
@@ -132,40 +144,56 @@ class HardConcrete(Pruner):
             bound = NARROW + (WIDE - NARROW) * step / choosing
             self.log_alpha.data.clamp_(-bound, bound)
         if self.steer:
-            self.wanted = wanted_count(step / choosing, self.first, self.count)
-            excess = float(self.expected_count().detach()) - self.wanted
-            self.penalty_weight += STEERING / choosing * excess
+            wanted = wanted_count(step / choosing, self.first, self.count)
+            self._wanted = [wanted * share for share in self.units.shares]
+            for pool, excess in enumerate(self._excess()):
+                relative = float(excess.detach()) / self.units.shares[pool]
+                self._weights[pool] += STEERING / choosing * relative
 
     def gates(self) -> Tensor:
-        """A stretched and clipped concrete sample per head."""
+        """A stretched and clipped concrete sample per head, or per group."""
         noise = 0.0 if self.noise is None else self.noise.to(self.log_alpha.device)
         sample = torch.sigmoid((noise + self.log_alpha) / BETA)
-        gates = (sample * (HIGH - LOW) + LOW).clamp(0.0, 1.0)
+        gates = self.units.spread((sample * (HIGH - LOW) + LOW).clamp(0.0, 1.0))
         return self.balanced(gates) if self.balance else gates
 
     def expected_count(self) -> Tensor:
-        """Eq. 22: the expected number of gates that are not exactly zero."""
-        return torch.sigmoid(self.log_alpha - SHIFT).sum()
+        """Eq. 22: the expected number of heads whose gates are not exactly zero."""
+        return self._expected().sum()
+
+    def _expected(self) -> Tensor:
+        """The expected number of open heads of each unit."""
+        return torch.sigmoid(self.log_alpha - SHIFT) * self.units.weights.to(self.log_alpha.device)
+
+    def _excess(self) -> list[Tensor]:
+        """By how much the expected count of each pool is above the wanted one."""
+        expected = self._expected()
+        pools = zip(self.units.pools, self._wanted, strict=True)
+        return [expected[pool].sum() - wanted for pool, wanted in pools]
 
     def penalty(self) -> Tensor:
         """Eq. 23: λ times the expected count; when steered, of what exceeds the wanted count.
 
         The quadratic term makes too few open heads as costly as too many, so that heads which
-        were closed too early open again.
+        were closed too early open again. An excess counts relative to its pool, so that a block of
+        an even layout is held as tightly as a whole model.
         """
         if not self.steer:
             return self.penalty_weight * self.expected_count()
-        excess = self.expected_count() - self.wanted
-        return self.penalty_weight * excess + STIFFNESS * excess.square()
+        pools = zip(self._excess(), self._weights, self.units.shares, strict=True)
+        costs = [
+            weight * excess + STIFFNESS * excess.square() / share for excess, weight, share in pools
+        ]
+        return torch.stack(costs).sum()
 
     def importance(self) -> Tensor:
         """Log α: a gate is more likely open than closed when it is positive."""
-        return self.log_alpha
+        return self.units.spread(self.log_alpha)
 
     def mask(self, keep: int | float | None = None) -> HeadMask:
         """The open gates; in keep mode the smallest change of that set to exactly K (§4.3)."""
         if self.open_count:
-            self.count = int((self.log_alpha > 0).sum())
+            self.count = self.units.rounded(int((self.importance() > 0).sum()))
         return super().mask(keep)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -182,12 +210,14 @@ class HardConcrete(Pruner):
         }
 
     def state(self) -> dict[str, Any]:
-        """λ, which is steered."""
-        return {"penalty_weight": self.penalty_weight}
+        """λ, which is steered; in an even layout a list with that of each block."""
+        first, *others = self._weights
+        return {"penalty_weight": self._weights if others else first}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take up λ where it was."""
-        self.penalty_weight = state["penalty_weight"]
+        weights = state["penalty_weight"]
+        self._weights = list(weights) if isinstance(weights, list) else [weights]
 
     def signature(self) -> list[str]:
         """What an open head costs."""

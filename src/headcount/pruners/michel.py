@@ -67,7 +67,9 @@ class MichelSettings(PostHocSettings):
 class Michel(Scored):
     """Rank the heads of a fine-tuned model by their gradient importance, and keep the best K.
 
-    It learns nothing while training: call `fit` with data before `mask`.
+    It learns nothing while training: call `fit` with data before `mask`. The score of a group is
+    the sum of its heads' scores. So the absolute value stays that of each head, as in the paper:
+    heads of a group that pull in opposite directions do not cancel.
 
     Args:
         keep: K; None ranks all heads down to the last.
@@ -93,7 +95,14 @@ class Michel(Scored):
     @property
     def rounds(self) -> int:
         """How often the data is gone through, once the heads are known."""
-        return -(-(len(self.places) - self.count) // self._at_a_time())
+        return len(list(self._course()))
+
+    def _course(self) -> Iterator[int]:
+        """How many heads are left after each step, down to K."""
+        left, step = len(self.places), self._at_a_time()
+        while left > self.count:
+            left = max(self.count, self.units.after(left, step))
+            yield left
 
     def _at_a_time(self) -> int:
         all_heads = len(self.places)
@@ -117,13 +126,12 @@ class Michel(Scored):
         """
         heads = find_heads(model)
         self.bind(heads)
-        mask, left, step = HeadMask.all(heads), len(self.places), self._at_a_time()
+        mask, left = HeadMask.all(heads), len(self.places)
         rank = torch.zeros(len(heads), dtype=torch.float64)
-        while left > self.count:
+        for smaller in self._course():
             scores = importance(
                 model, heads, mask, batches, self.settings.granularity, self.settings.normalise
             )
-            smaller = max(self.count, left - step)
             present = torch.tensor([index in mask.kept for index in heads.indices])
             # A head that stays ranks above all that went before it.
             rank = torch.where(

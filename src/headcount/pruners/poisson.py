@@ -40,15 +40,19 @@ def inclusion(logits: Tensor, k: int, temperature: float) -> Tensor:
     return beside(logits, gates)
 
 
-def drawn_subset(logits: Tensor, k: int, temperature: float, seed: int, step: int) -> Tensor:
+def drawn_subset(
+    logits: Tensor, k: int, temperature: float, seed: int, step: int, pool: int = 0
+) -> Tensor:
     """Draw a set of K heads with the probabilities of `inclusion`; its gates are 1, the rest 0.
 
-    The randomness comes from the seed and the step only, as in `gumbel_noise`.
+    The randomness comes from the seed and the step only, as in `gumbel_noise`. Pools of one step
+    that are drawn apart have numbers, so that their draws are independent.
     """
     check_logits(logits)
     check_count(logits, k)
     check_temperature(temperature)
-    u = np.random.default_rng([seed, step, 2]).random(logits.numel())
+    entropy = [seed, step, 2, pool] if pool else [seed, step, 2]
+    u = np.random.default_rng(entropy).random(logits.numel())
     chosen = _draw(_scores(logits.detach().to("cpu", torch.float64), k, temperature), k, u)
     return beside(logits, torch.from_numpy(chosen))
 

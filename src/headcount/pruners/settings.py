@@ -22,6 +22,7 @@ HIDDEN = {"recipe": None}  # metadata of a field that only Python code sets
 PRESET = "preset"
 LARGEST_INT, LARGEST_FLOAT = 2**63 - 1, 3.4e38  # of int64 and float32, which models compute in
 EXAMPLES = 512  # to fit output weights on, unless something else is said
+Unit = Literal["head", "group"]  # what goes or stays together; see `units.py`
 _Settings = TypeVar("_Settings", bound="PrunerSettings")
 
 
@@ -57,6 +58,10 @@ class PrunerSettings:
         kinds: decide about heads of these kinds only: encoder, decoder, cross. All others stay.
         layers: decide about heads of these layers only. All others stay.
         min_per_block: leave at least this many heads in each block.
+        even: keep the same number of heads in every layer, and choose freely which. Layers that
+            had different numbers keep the same share. K must fit; a fraction is rounded to one.
+        unit: what goes or stays together: a head, or a group of query heads that share a key-value
+            head, so that the cache shrinks too. K is a number of heads all the same.
         freeze: patterns of parameter names, such as `model.decoder.*`, that do not train while
             the pruner is attached. Voita et al. freeze the decoder while they prune the encoder.
         commit_at: a share of the training after which the choice is final. The trainer then cuts
@@ -66,6 +71,8 @@ class PrunerSettings:
     kinds: tuple[str, ...] | None = None
     layers: tuple[int, ...] | None = None
     min_per_block: int = 0
+    even: bool = False
+    unit: Unit = "head"
     freeze: tuple[str, ...] = ()
     commit_at: float | None = None
 

@@ -57,7 +57,7 @@ class STE(Pruner):
         """Draw the first w."""
         self.step_count = self.count
         generator = torch.Generator().manual_seed(self.seed)
-        start = torch.rand(number, generator=generator, dtype=torch.float64)
+        start = torch.rand(len(self.units), generator=generator, dtype=torch.float64)
         self.w = nn.Parameter((2 * start - 1) * self.settings.spread)
 
     def begin_step(self, step: int, total_steps: int) -> None:
@@ -65,16 +65,20 @@ class STE(Pruner):
         countdown = self.settings.countdown
         if countdown is not None:
             choosing = self.choosing_steps(total_steps)
-            self.step_count = countdown.count(step, choosing, len(self.w), self.count)
+            count = countdown.count(step, choosing, len(self.places), self.count)
+            self.step_count = self.units.on_the_way(count)
 
     def gates(self) -> Tensor:
-        """Exactly K ones, with the gradient of w itself."""
-        gates = hard_top_k(self.w.detach(), self.step_count) + self.w - self.w.detach()
+        """Exactly K ones, with the gradient of w itself; in an even layout the best of a block."""
+        w, quotas = self.w.detach(), self.units.quotas(self.step_count)
+        pools = zip(self.units.pools, quotas, strict=True)
+        hard = torch.cat([hard_top_k(w[pool], quota) for pool, quota in pools])
+        gates = self.units.spread(hard + self.w - w)
         return self.balanced(gates) if self.settings.balance else gates
 
     def importance(self) -> Tensor:
-        """W itself."""
-        return self.w
+        """W itself, one for each head or group."""
+        return self.units.spread(self.w)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """W with its own learning rate and no weight decay."""

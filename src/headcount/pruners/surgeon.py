@@ -26,6 +26,7 @@ from headcount.pruners.curvature import curvatures
 from headcount.pruners.michel import refuse_no_share
 from headcount.pruners.scored import Scored, ScoringData
 from headcount.pruners.settings import PostHocSettings, PrunerSettings
+from headcount.pruners.units import Units
 from headcount.surgery.compensate import RIDGE, compensate
 from headcount.surgery.outputs import outputs_of
 from headcount.surgery.remove import remove_heads
@@ -65,6 +66,8 @@ def refuse_no_ridge(ridge: float) -> None:
 class Surgeon(Scored):
     """Rank the heads of a fine-tuned model by what the others cannot make up for.
 
+    A group costs what is lost when all its heads go at once; each head's score is an equal part.
+
     It learns nothing while training: call `fit` with data before `mask`, and `compensate` with the
     mask before the cut, which changes the weights as the ranking expects.
 
@@ -83,7 +86,7 @@ class Surgeon(Scored):
     def rounds(self) -> int:
         """How often it goes through all of the data: for each ranking."""
         self.bound()
-        return 1 + halvings(len(self.places), self.count) if self.settings.halve else 1
+        return 1 + halvings(self.units, self.units.heads, self.count) if self.settings.halve else 1
 
     def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
         """Find out what the loss of each head costs.
@@ -137,11 +140,12 @@ def removal_costs(
         asked = batches if seen or halve_to is None else _noted(batches, seen)
         now = {i: before + rise for i, rise in _removal_costs(here, scope, asked, ridge).items()}
         found |= now
-        if halve_to is None or not halvings(len(now), halve_to):
-            return found
         heads = find_heads(here)
+        units = scope.units(heads)
+        if halve_to is None or not halvings(units, len(now), halve_to):
+            return found
         worth = torch.tensor([now.get(i, 0.0) for i in heads.indices], dtype=torch.float64)
-        stays = choose(heads, scope, worth, len(now) // 2)
+        stays = choose(heads, scope, worth, _half(units, len(now)))
         before = max(rise for i, rise in now.items() if i not in stays.kept)
         here = copy.deepcopy(model) if here is model else here
         compensate(here, stays, _some_of(seen), ridge)
@@ -162,27 +166,33 @@ def _some_of(batches: list[Batch]) -> list[Batch]:
     return batches[::every][:wanted]
 
 
-def halvings(number: int, least: int) -> int:
+def halvings(units: Units, number: int, least: int) -> int:
     """How often a number of heads can be halved with more than `least` left."""
-    return 0 if number // 2 <= least else 1 + halvings(number // 2, least)
+    half = _half(units, number)
+    return 0 if half <= least else 1 + halvings(units, half, least)
+
+
+def _half(units: Units, number: int) -> int:
+    """Half of the heads, rounded up to a count that fits."""
+    return units.after(number, number - number // 2)
 
 
 def _removal_costs(
     model: nn.Module, scope: Scope, batches: Iterable[Batch], ridge: float
 ) -> dict[int, float]:
-    """What the loss of each head costs around the model as it is."""
+    """What the loss of each head costs around the model as it is; of a group, an equal part."""
     heads = find_heads(model)
-    inside = {block.name for block in scope.blocks(heads)}
+    units = scope.units(heads)
+    sizes = {block.name: size for block, size in zip(units.blocks, units.sizes, strict=True)}
     outputs = [
         output
         for output in outputs_of(model, heads, HeadMask.all(heads))
-        if output.block.name in inside
+        if output.block.name in sizes
     ]
-    scores = torch.cat(
-        [
-            curvature.removal_costs(curvature.output.block.head_size, ridge)
-            for curvature in curvatures(model, outputs, batches)
-        ]
-    )
+    costs = []
+    for curvature in curvatures(model, outputs, batches):
+        block = curvature.output.block
+        costs.append(curvature.removal_costs(block.head_size * sizes[block.name], ridge))
+    scores = units.divided(torch.cat(costs))
     indices = [heads.indices[place] for place in scope.positions(heads)]
     return dict(zip(indices, scores.tolist(), strict=True))
