@@ -17,6 +17,7 @@ from headcount.errors import HeadcountError
 from headcount.pruners.methods import DEFAULT, METHODS
 
 if TYPE_CHECKING:
+    from headcount.deploy.targets import Target
     from headcount.runs.result import RunResult
 
 
@@ -97,6 +98,13 @@ def prune(
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
     speed: Annotated[bool, typer.Option(help="Measure speed beside the unpruned model.")] = True,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            help="Also write forms that other programs load without headcount, as plain,gguf; "
+            "each into a folder inside the output. headcount export lists them."
+        ),
+    ] = None,
     push_to_hub: Annotated[
         str | None,
         typer.Option(
@@ -121,6 +129,11 @@ def prune(
     settings = options.run_settings(given)
     options.refuse_wrong_setting(settings, given.get("recipe"))
     several = isinstance(settings.keep, tuple)
+    targets: tuple[Target, ...] = ()
+    if to is not None:
+        from headcount.deploy.beside import targets_named
+
+        targets = targets_named(to)
     if push_to_hub is not None:
         _refuse_push(push_to_hub, several)
     from headcount.runs.prune import prune as run
@@ -138,6 +151,8 @@ def prune(
         print(json.dumps([asdict(r) for r in results] if several else asdict(results[0]), indent=2))
     else:
         _show_all(console, settings.method, results, output)
+    if targets:
+        _export(console, output, settings.keep, targets)
     if push_to_hub is not None:
         _push(console, output, push_to_hub, private)
 
@@ -152,6 +167,21 @@ def _refuse_push(name: str, several: bool) -> None:
             "the folders afterwards with: hf upload"
         )
     refuse_push(name)
+
+
+def _export(console: Console, output: Path, keep: Any, targets: tuple[Target, ...]) -> None:
+    """Write other forms of the models, and say where."""
+    from accelerate import PartialState
+
+    from headcount.deploy.beside import export_beside
+
+    if not PartialState().is_main_process:
+        return
+    folders = [output / f"keep-{one}" for one in keep] if isinstance(keep, tuple) else [output]
+    for folder in folders:
+        for name, record in export_beside(folder, targets).items():
+            line = f"{folder / name}: {record.get('why', record['target'])}, checked"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _push(console: Console, output: Path, name: str, private: bool) -> None:
