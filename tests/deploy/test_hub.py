@@ -13,6 +13,7 @@ from huggingface_hub import ModelCard, constants
 from headcount import HeadcountError
 from headcount.deploy.hub import push, refuse_push
 from tests.cli.conftest import headcount
+from tests.deploy.test_plain import DECODER, keep_groups, random_model
 from tests.hub_stand_in import OWNER, TOKEN, StandIn, stand_in
 
 __all__ = ["headcount"]  # the fixture
@@ -164,3 +165,18 @@ def test_a_mistake_is_told_before_the_run(
     assert run.code == 2
     assert said in run.err
     assert not list(tmp_path.glob("out*"))
+
+
+def test_an_export_is_pushed(hub: StandIn, tmp_path: Path, headcount: Any) -> None:
+    model = random_model("LlamaForCausalLM", **DECODER)
+    keep_groups(model, 3)
+    model.save_pretrained(tmp_path / "small")
+    to = ("--to", "plain", "--output", tmp_path / "plain", "--push-to-hub")
+    done = headcount("export", tmp_path / "small", *to, "team/a name")
+    assert done.code == 2 and "cannot be the name of a model" in done.err
+    assert not (tmp_path / "plain").exists()
+    done = headcount("export", tmp_path / "small", *to, "team/plain")
+    assert done.code == 0 and f"pushed to {hub.address}/team/plain" in done.out.replace("\n", "")
+    assert set(hub.files["team/plain"]) == {
+        "README.md", "config.json", "export.json", "generation_config.json", "model.safetensors",
+    }  # fmt: skip

@@ -43,6 +43,8 @@ def export(
             "graphs of 8-bit integers."
         ),
     ] = None,
+    push_to_hub: options.PushToHub = None,
+    private: options.Private = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Write a model so that other programs load it without headcount, and check it there.
@@ -65,6 +67,8 @@ def export(
             f"an export needs {missing}; headcount export {model} --to lists the targets"
         )
     target = find_target(str(to), precision)
+    if push_to_hub is not None:
+        options.refuse_push(push_to_hub)
     evaluated = any(given[name] is not None for name in ("recipe", "task", "data"))
     if evaluated and target.name not in _TIMED:
         raise HeadcountError(
@@ -93,10 +97,12 @@ def export(
             record = fill(folder, load_model(model), model, target, precision)
     if as_json:
         print(json.dumps(record, indent=2))
-        return
-    _show_files(console, str(output), record)
-    if found:
+    else:
+        _show_files(console, str(output), record)
+    if found and not as_json:
         _show_costs(console, metric, found)
+    if push_to_hub is not None:
+        options.push(console, output, push_to_hub, private)
 
 
 def _show_offers(console: Console, loaded: Any, model: str, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from reprlib import repr as in_brief
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from headcount.errors import HeadcountError
 from headcount.pruners.methods import DEFAULT
@@ -42,6 +44,13 @@ Option = Annotated[
     list[str] | None, typer.Option(help="Of the task, as name=value; may be given several times.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+PushToHub = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Upload the result to the Hugging Face hub, as owner/model."),
+]
+Private = Annotated[
+    bool, typer.Option("--private", help="With --push-to-hub: make the model private.")
+]
 RecipeFile = Annotated[Path | None, typer.Option(help="Settings from a YAML file.")]
 
 Given = dict[str, Any]  # the values of options by name; None for those that were not given
@@ -220,3 +229,24 @@ def keep_counts(text: str) -> float | int | tuple[float | int, ...]:
         ) from None
     whole = [int(count) if count >= 1 and float(count).is_integer() else count for count in counts]
     return tuple(whole) if len(whole) > 1 else whole[0]
+
+
+def refuse_push(name: str) -> None:
+    """Refuse now what the hub would refuse after hours of training."""
+    from headcount.deploy.hub import refuse_push as refuse
+
+    refuse(name)
+
+
+def is_first_process() -> bool:
+    """Whether this is the first of the processes that torchrun or accelerate started, or alone."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def push(console: Console, folder: Path, name: str, private: bool) -> None:
+    """Upload a folder to the hub from one process, and say where it is."""
+    from headcount.deploy.hub import push as upload
+
+    if is_first_process():
+        address = upload(folder, name, private)
+        console.print(f"pushed to {address}", highlight=False, markup=False, soft_wrap=True)

@@ -105,15 +105,8 @@ def prune(
             "each into a folder inside the output. headcount export lists them."
         ),
     ] = None,
-    push_to_hub: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Upload the result to the Hugging Face hub, as owner/model."
-        ),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="With --push-to-hub: make the model private.")
-    ] = False,
+    push_to_hub: options.PushToHub = None,
+    private: options.Private = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Fine-tune, choose K heads, cut the rest, check and measure, and write the smaller model.
@@ -154,44 +147,30 @@ def prune(
     if targets:
         _export(console, output, settings.keep, targets)
     if push_to_hub is not None:
-        _push(console, output, push_to_hub, private)
+        options.push(console, output, push_to_hub, private)
 
 
 def _refuse_push(name: str, several: bool) -> None:
     """Refuse now what would be refused after hours of training."""
-    from headcount.deploy.hub import refuse_push
-
     if several:
         raise HeadcountError(
             f"--push-to-hub has one name, {name}, but --keep has several K; give one K, or upload "
             "the folders afterwards with: hf upload"
         )
-    refuse_push(name)
+    options.refuse_push(name)
 
 
 def _export(console: Console, output: Path, keep: Any, targets: tuple[Target, ...]) -> None:
     """Write other forms of the models, and say where."""
-    from accelerate import PartialState
-
     from headcount.deploy.beside import export_beside
 
-    if not PartialState().is_main_process:
+    if not options.is_first_process():
         return
     folders = [output / f"keep-{one}" for one in keep] if isinstance(keep, tuple) else [output]
     for folder in folders:
         for name, record in export_beside(folder, targets).items():
             line = f"{folder / name}: {record.get('why', record['target'])}, checked"
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _push(console: Console, output: Path, name: str, private: bool) -> None:
-    from accelerate import PartialState
-
-    from headcount.deploy.hub import push
-
-    if PartialState().is_main_process:
-        address = push(output, name, private)
-        console.print(f"pushed to {address}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _show_all(console: Console, method: str, results: list[RunResult], output: Path) -> None:
