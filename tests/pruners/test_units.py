@@ -264,6 +264,17 @@ def test_several_k_all_fit_and_are_nested() -> None:
         assert sums.tolist() == pytest.approx([pruner.step_count / LAYERS] * LAYERS)
 
 
+def test_a_head_can_come_back_only_in_place_of_one_of_its_block() -> None:
+    given = {"shed": True, "scale": None, "cooldown": 1, **EVEN}
+    pruner = make_pruner("joint-dsp", 3, given)
+    pruner.bind(hc.find_heads(build("bert")))
+    # The third is above what the other blocks keep, and far below what its own does.
+    values = [100.0, 99.9, 50.0, 50.0, 10.0, -50.0, -50.0, -50.0, -90.0, -200.0, -200.0, -200.0]
+    next(pruner.parameters()).data.copy_(torch.tensor(values))
+    lasting = pruner.lasting(5, 10)
+    assert lasting is not None and lasting.kept == {0, 1, 4, 8}
+
+
 class _Counts(TrainerCallback):
     """Notes how many heads of each block are open in each step."""
 
