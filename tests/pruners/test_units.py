@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import (
+    BartForConditionalGeneration,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -263,6 +264,17 @@ def test_several_k_all_fit_and_are_nested() -> None:
         assert sums.tolist() == pytest.approx([pruner.step_count / LAYERS] * LAYERS)
 
 
+def test_a_head_can_come_back_only_in_place_of_one_of_its_block() -> None:
+    given = {"shed": True, "scale": None, "cooldown": 1, **EVEN}
+    pruner = make_pruner("joint-dsp", 3, given)
+    pruner.bind(hc.find_heads(build("bert")))
+    # The third is above what the other blocks keep, and far below what its own does.
+    values = [100.0, 99.9, 50.0, 50.0, 10.0, -50.0, -50.0, -50.0, -90.0, -200.0, -200.0, -200.0]
+    next(pruner.parameters()).data.copy_(torch.tensor(values))
+    lasting = pruner.lasting(5, 10)
+    assert lasting is not None and lasting.kept == {0, 1, 4, 8}
+
+
 class _Counts(TrainerCallback):
     """Notes how many heads of each block are open in each step."""
 
@@ -289,7 +301,7 @@ def test_layers_lose_heads_in_turns(method: str, tmp_path: Path) -> None:
 def test_operations_leave_an_even_model_each(tmp_path: Path) -> None:
     model, batches = model_and_batches("llama")
     pruner = Handover(
-        6, even=True, unit="group", operations=3, countdown=hc.Countdown(0.0, 0.6, 1.0)
+        6, even=True, unit="group", operations=2, countdown=hc.Countdown(0.0, 0.6, 1.0)
     )
     heads = hc.find_heads(model)
     pruner.bind(heads)
@@ -301,7 +313,7 @@ def test_operations_leave_an_even_model_each(tmp_path: Path) -> None:
             hc.remove_heads(model, mask)
             assert_layout(heads, mask.by_block(), BOTH)
             left.append(len(mask))
-    assert left == [18, 12, 6]
+    assert left == [18, 6]  # where the countdown has 15 and 6
 
 
 @pytest.mark.parametrize("method", ["joint-dsp", "ste", "hard-concrete", "attrition", "handover"])
@@ -357,6 +369,22 @@ def test_the_surgeon_takes_a_group_out_as_one() -> None:
     single = torch.tensor(list(removal_costs(model, Scope(), batches, 1e-3).values()))
     cheapest = costs.sum(1).unflatten(0, (LAYERS, -1)).min(1).values
     assert (cheapest > single.unflatten(0, (LAYERS, -1)).min(1).values).all()
+
+
+def test_a_half_that_does_not_fit_is_rounded_up() -> None:
+    model, batches = model_and_batches("llama")
+    passes = []
+
+    class Counted(list[Batch]):
+        def __iter__(self) -> Iterator[Batch]:
+            passes.append(1)
+            return super().__iter__()
+
+    surgeon = hc.Surgeon(2, halve=True, unit="group")
+    mask = surgeon.fit(model, Counted(batches[:2]))
+    assert len(passes) == surgeon.rounds == 4  # of 24, 12, 6 and 4 heads
+    assert len(mask) == 2
+    assert_layout(surgeon.bound(), mask.by_block(), GROUPS)
 
 
 def test_ablation_masks_a_group_as_one() -> None:
@@ -447,9 +475,27 @@ def test_a_fraction_is_rounded_to_a_k_that_fits(
 
 
 def test_blocks_of_different_sizes_keep_the_same_share() -> None:
+    config = build("bart").config
+    config.decoder_attention_heads = 8  # of its own attention and across, beside 4 of the encoder
+    heads = hc.find_heads(BartForConditionalGeneration(config))
+    pruner = HardConcrete(10, even=True)
+    pruner.bind(heads)
+    counts = pruner.mask().counts()
+    assert counts == {name: born // 4 for name, born in heads.layout}
+    pruner.begin_step(STEPS, STEPS)
+    assert pruner._wanted == [float(count) for count in counts.values()]
+    with pytest.raises(HeadcountError) as refused:
+        make_pruner("random", 12, EVEN).bind(heads)
+    assert str(refused.value) == (
+        "cannot keep 12 heads evenly: 6 blocks with 4 to 8 heads each need a multiple of 10; "
+        "keep 10 or 20"
+    )
+
+
+def test_a_block_that_lost_heads_must_have_its_share() -> None:
     model = build("bart")
     heads = hc.find_heads(model)
-    # Half of the decoder was cut before: it must have the heads that its share asks for.
+    # Half of the decoder was cut before.
     half = [i for b in heads.blocks for i in (b.indices if b.kind == "encoder" else b.indices[:2])]
     hc.remove_heads(model, HeadMask.from_indices(heads, half))
     pruner = make_pruner("random", 12, EVEN)
@@ -485,7 +531,7 @@ def test_groups_of_unequal_size_are_refused() -> None:
         make_pruner("random", 6, GROUPS).bind(hc.find_heads(model))
     model = llama()
     hc.remove_heads(model, HeadMask.from_indices(heads, [0, 2, 4, 6, *range(8, 24)]))
-    with pytest.raises(HeadcountError, match=r"1 heads in decoder\.0 and 2 in decoder\.1"):
+    with pytest.raises(HeadcountError, match=r"size is 1 in decoder\.0 and 2 in decoder\.1"):
         make_pruner("random", 6, GROUPS).bind(hc.find_heads(model))
 
 

@@ -24,8 +24,8 @@ from headcount.pruners.settings import Unit
 class Units:
     """The units of a scope, in the order of its heads, and the K that can be kept of them.
 
-    K fits if it is a multiple of `step` from `low` to `high`. Single heads of any layout have a
-    step of 1, so that every K fits.
+    K fits if it is a multiple of `step` from `low` to `high`. For single heads that compete in the
+    whole scope the step is 1, so that every K fits.
 
     Attributes:
         blocks: the blocks of the scope.
@@ -48,7 +48,7 @@ class Units:
         if not self.even and len(sizes) > 1:
             (one, first), (other, second) = sorted(sizes.items())[:2]
             raise HeadcountError(
-                f"cannot count in whole groups: they have {one} heads in {first} and {other} in "
+                f"cannot count in whole groups: their size is {one} in {first} and {other} in "
                 f"{second}; decide about layers with groups of one size, or choose single heads"
             )
 
