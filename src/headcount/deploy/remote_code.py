@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import torch
 import transformers
@@ -249,12 +249,13 @@ def _base_class(model: PreTrainedModel, lost: Lost) -> type[PreTrainedModel]:
     """The class that `AutoModel` is to load."""
     if model.base_model is not model:
         return type(model.base_model)
-    base: Any = transformers.MODEL_MAPPING.get(type(model.config), type(model))
-    if not isinstance(base, type) or issubclass(type(model), base):
-        return type(model)
+    own: type[PreTrainedModel] = type(model)
+    base: Any = transformers.MODEL_MAPPING.get(type(model.config), own)
+    if not isinstance(base, type) or issubclass(own, base):
+        return own
     with torch.device("meta"):
         paths = dict(base(copy.deepcopy(model.config)).named_modules())
-    return cast(type[PreTrainedModel], base if all(path in paths for path in lost) else type(model))
+    return base if all(path in paths for path in lost) else own  # type: ignore[return-value]
 
 
 def _auto_classes(model: PreTrainedModel, base: type[PreTrainedModel]) -> tuple[str, ...]:
