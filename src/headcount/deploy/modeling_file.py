@@ -19,13 +19,20 @@ from typing import Any, NamedTuple
 
 import transformers
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 
 from headcount.deploy.regular import NotHeldError
 from headcount.heads.anatomy import Anatomy, Count, Part
 
 MODULE = "modeling_pruned"
 WIDTH = 100  # of a line
+_ALWAYS_USED = {
+    "transformers.conversion_mapping": (
+        "get_checkpoint_conversion_mapping",
+        "register_checkpoint_conversion_mapping",
+    ),
+    "transformers.pytorch_utils": ("Conv1D",),
+}
 
 
 @dataclass(frozen=True)
@@ -129,16 +136,19 @@ def modeling_file(
         attention=_tuple([_attention(kind) for kind in kinds], 0),
         attention_class="".join(cls.__name__ for cls in sharing),
         base_class=classes.task.__name__,
+        base_name=generated(classes.base),
+        base_own=classes.base.__name__,
         classes="\n\n\n".join(_class(classes, cls) for cls in models),
         config_class=classes.config.__name__,
         config_name=generated(classes.config),
         entry=entry,
-        imports="\n".join(_imports({classes.config, *models, *sharing})),
+        imports="\n".join(_imports({AutoModel, classes.config, *models, *sharing})),
         key_values=layers.key_values if layers else "",
         layer_path=layers.path.replace("*", "{layer}") if layers else "",
         load=classes.load,
         queries=layers.queries if layers else "",
         registrations="\n".join(_registrations(classes)),
+        version=transformers.__version__,
     )
 
 
@@ -165,7 +175,7 @@ def _holds(condition: str, features: frozenset[str]) -> bool:
 
 
 def _imports(classes: set[type]) -> Iterator[str]:
-    modules: dict[str, list[str]] = {"transformers.pytorch_utils": ["Conv1D"]}
+    modules = {name: list(used) for name, used in _ALWAYS_USED.items()}
     for cls in classes:
         public = getattr(transformers, cls.__name__, None) is cls
         if not public and not cls.__module__.startswith("transformers."):

@@ -93,6 +93,7 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> dict[str, Any]:
     with _imported(folder) as module:
         again = getattr(module, design.name).from_pretrained(folder, dtype=model.dtype)
         gap = largest_gap(model, again)
+        _refuse_other_base(again, getattr(module, design.base_name).from_pretrained(folder))
     if not gap <= TOLERANCE:
         raise HeadcountError(
             f"the folder with {MODULE}.py answers something else: its outputs differ by {gap:.1e}, "
@@ -113,6 +114,7 @@ class Design:
 
     Attributes:
         name: the generated class of the model.
+        base_name: the generated class that `AutoModel` loads.
         config_name: the generated class of its configuration.
         config: the configuration as JSON has it.
         code: the text of the file.
@@ -121,6 +123,7 @@ class Design:
     """
 
     name: str
+    base_name: str
     config_name: str
     config: dict[str, Any]
     code: str
@@ -148,7 +151,7 @@ def _design(model: PreTrainedModel) -> Design:
     config["auto_map"] = {key: f"{MODULE}.{name}" for key, name in classes.auto_map.items()}
     config["architectures"] = [generated(type(model))]
     code = modeling_file(classes, kinds, entry, layers)
-    names = generated(type(model)), generated(type(model.config))
+    names = (generated(cls) for cls in (type(model), base, type(model.config)))
     return Design(*names, config, code, classes.load, blocks)
 
 
@@ -247,15 +250,15 @@ def _heads_by_block(lost: Lost) -> dict[str, dict[str, Any]]:
 
 def _base_class(model: PreTrainedModel, lost: Lost) -> type[PreTrainedModel]:
     """The class that `AutoModel` is to load."""
-    if model.base_model is not model:
-        return type(model.base_model)
-    own: type[PreTrainedModel] = type(model)
+    own, inside = type(model), model.base_model
+    if isinstance(inside, PreTrainedModel) and inside is not model:
+        return type(inside)
     base: Any = transformers.MODEL_MAPPING.get(type(model.config), own)
     if not isinstance(base, type) or issubclass(own, base):
         return own
     with torch.device("meta"):
         paths = dict(base(copy.deepcopy(model.config)).named_modules())
-    return base if all(path in paths for path in lost) else own  # type: ignore[return-value]
+    return base if all(path in paths for path in lost) else own
 
 
 def _auto_classes(model: PreTrainedModel, base: type[PreTrainedModel]) -> tuple[str, ...]:
@@ -339,3 +342,17 @@ def _filled(model: PreTrainedModel, design: Design, module: ModuleType) -> PreTr
     if model.can_generate():
         made.generation_config = copy.deepcopy(model.generation_config)
     return made
+
+
+def _refuse_other_base(model: PreTrainedModel, base: PreTrainedModel) -> None:
+    """Refuse a folder of which `AutoModel` would read other weights than the class for the task.
+
+    transformers only reports weights that it does not find, and draws them at random.
+    """
+    inside, alone = model.base_model.state_dict(), base.state_dict()
+    for key in inside.keys() & alone.keys():
+        if not torch.equal(inside[key].float(), alone[key].float()):
+            raise HeadcountError(
+                f"AutoModel does not find {key} in the folder with {MODULE}.py; use the model with "
+                "headcount"
+            )
