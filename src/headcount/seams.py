@@ -116,3 +116,24 @@ def forget_number_of_cpu(args: Any) -> None:
     device = vars(args).get("_setup_devices")
     if getattr(device, "type", None) == "cpu" and device.index is not None:
         vars(args)["_setup_devices"] = type(device)("cpu")
+
+
+def auto_classes(cls: type, config_class: type) -> tuple[str, ...]:
+    """The names of transformers' auto classes that load a class for its configuration.
+
+    Where the auto classes do not say what they load under this name, there are none.
+
+    Args:
+        cls: the class of a model.
+        config_class: the class of its configuration.
+    """
+    module: Any = import_module("transformers.models.auto.modeling_auto")
+    found = []
+    for name, auto in vars(module).items():
+        classes = getattr(auto, "_model_mapping", None)
+        if not name.startswith("AutoModel") or classes is None or config_class not in classes:
+            continue
+        loaded = classes[config_class]
+        if cls in (loaded if isinstance(loaded, tuple) else (loaded,)):
+            found.append(name)
+    return tuple(found)

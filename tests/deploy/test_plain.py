@@ -19,7 +19,7 @@ from headcount.deploy.compare import checked_inputs
 from headcount.deploy.plain import plain_form
 from headcount.deploy.regular import NotHeldError
 from tests.cli.conftest import headcount
-from tests.deploy.elsewhere import Elsewhere
+from tests.deploy.without_headcount import Elsewhere
 
 __all__ = ["headcount"]
 
