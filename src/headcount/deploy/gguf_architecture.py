@@ -8,30 +8,26 @@ Every row was run beside the models; several wrong choices load and answer somet
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from torch import nn
 from transformers import PreTrainedModel
 
-from headcount.deploy.regular import NotHeldError, RegularBlock, regular_blocks
-from headcount.heads.blocks import HeadMap
+from headcount.deploy.regular import RegularBlock, regular_blocks
+from headcount.deploy.traits import (
+    BIASES,
+    LINEAR,
+    LLAMA3,
+    NORMS,
+    OWN_COUNTS,
+    TIED,
+    UNTIED,
+    WINDOW,
+    YARN,
+    refusal,
+    refuse_untried,
+    traits_of,
+)
 from headcount.heads.find import find_heads
-
-MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "seed_oss")
-# What a model may have, as the table and the refusals call it.
-OWN_COUNTS = "layers with their own numbers of heads"
-BIASES = "biases"
-NORMS = "norms of queries and keys"
-WINDOW = "a sliding window"
-TIED, UNTIED = "tied embeddings", "untied embeddings"
-ROPES: Mapping[str, str] = {
-    "llama3": "the rope of Llama 3",
-    "linear": "linear rope scaling",
-    "yarn": "yarn rope scaling",
-}
-LLAMA3, LINEAR, YARN = ROPES.values()
 
 
 @dataclass(frozen=True)
@@ -121,89 +117,11 @@ def holding(model: PreTrainedModel) -> Holding:
     Raises:
         NotHeldError: there is none, or the model is of a kind that was never tried.
     """
-    kind = model.config.model_type
-    if kind not in MODEL_TYPES or not type(model).__name__.endswith("ForCausalLM"):
-        raise NotHeldError(
-            f"{type(model).__name__} is not among the models that were tried in llama.cpp: "
-            f"{', '.join(MODEL_TYPES)}, each for causal language modelling"
-        )
     heads = find_heads(model)
-    _refuse_other_code(model, heads)
+    refuse_untried(model, heads, "llama.cpp")
     blocks = regular_blocks(heads)
-    has = _traits(model, blocks)
+    has = traits_of(model, blocks)
     for architecture in ARCHITECTURES:
         if has <= architecture.has:
             return Holding(architecture, blocks, has)
-    telling = sorted(has - {TIED, UNTIED})
-    raise NotHeldError(f"no architecture of llama.cpp has {' together with '.join(telling)}")
-
-
-def _refuse_other_code(model: PreTrainedModel, heads: HeadMap) -> None:
-    """Refuse settings that change what a model computes, and that no key of GGUF says."""
-    config = model.config
-    if len(heads.blocks) != config.num_hidden_layers or heads.left_alone:
-        raise NotHeldError("not every layer has attention that headcount understands")
-    if config.hidden_act not in ("silu", "swish"):
-        raise NotHeldError(f"its activation is {config.hidden_act}, and llama.cpp computes silu")
-    rope = rope_parameters(config)
-    scaling = rope.get("rope_type", "default")
-    if scaling not in ("default", *ROPES):
-        raise NotHeldError(f"its rope scaling {scaling} was never tried in llama.cpp")
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise NotHeldError("it rotates only a part of each head")
-    if scaling == "yarn" and not _plain_yarn(rope):
-        raise NotHeldError("its yarn rope scaling has settings that llama.cpp has no keys for")
-
-
-def rope_parameters(config: Any) -> dict[str, Any]:
-    """The settings of the rotary embeddings, under the names of transformers 5."""
-    return dict(config.rope_parameters)
-
-
-def _plain_yarn(rope: Mapping[str, Any]) -> bool:
-    """Whether yarn scales attention by its usual factor, and rounds its ranges."""
-    unusual = [rope.get(key) for key in ("attention_factor", "mscale", "mscale_all_dim")]
-    return not any(unusual) and rope.get("truncate", True) is True
-
-
-def _traits(model: PreTrainedModel, blocks: Sequence[RegularBlock]) -> frozenset[str]:
-    config: Any = model.config
-    names = [name for name, _ in model.named_parameters()]
-    rope = rope_parameters(config).get("rope_type", "default")
-    found = {
-        OWN_COUNTS: len({block.counts for block in blocks}) > 1,
-        BIASES: any(name.endswith("_proj.bias") for name in names),
-        NORMS: any(name.endswith(("q_norm.weight", "k_norm.weight")) for name in names),
-        WINDOW: _window(config) is not None,
-        TIED: is_tied(model),
-        UNTIED: not is_tied(model),
-        **{words: rope == name for name, words in ROPES.items()},
-    }
-    return frozenset(trait for trait, there in found.items() if there)
-
-
-def window_of(model: PreTrainedModel) -> int | None:
-    """How many tokens every layer sees; None if they see all.
-
-    Raises:
-        NotHeldError: some layers have a window and others have none.
-    """
-    return _window(model.config)
-
-
-def _window(config: Any) -> int | None:
-    window: int | None = getattr(config, "sliding_window", None)
-    if window is None or not getattr(config, "use_sliding_window", True):
-        return None
-    kinds = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-    if kinds == {"full_attention"}:
-        return None
-    if kinds != {"sliding_attention"}:
-        raise NotHeldError("some of its layers have a sliding window and others have none")
-    return window
-
-
-def is_tied(model: PreTrainedModel) -> bool:
-    """Whether the output weights are the embeddings."""
-    inner, outer = model.get_input_embeddings(), model.get_output_embeddings()
-    return isinstance(outer, nn.Module) and outer.weight is inner.weight
+    raise refusal(has, "llama.cpp")

@@ -22,15 +22,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headcount.deploy import llama_cpp
-from headcount.deploy.gguf_architecture import (
-    TIED,
-    Holding,
-    holding,
-    rope_parameters,
-    window_of,
-)
+from headcount.deploy.gguf_architecture import Holding, holding
 from headcount.deploy.gguf_tokenizer import Vocabulary, vocabulary
 from headcount.deploy.regular import NotHeldError, regular_state
+from headcount.deploy.traits import TIED, rope_parameters, window_of
 from headcount.errors import HeadcountError
 
 PRECISIONS = {"f32": "F32", "f16": "F16", "q8_0": "Q8_0"}
@@ -183,8 +178,8 @@ def _write_file(
         words.add_to(writer)
         for name, tensor in _tensors(model, found, state):
             kind = _kind(name, tensor, precision)
-            data = gguf.quants.quantize(tensor.float().contiguous().numpy(), kind)
-            _refuse_infinite(name, data, kind)
+            _refuse_too_large(name, tensor, kind)
+            data = gguf.quants.quantize(tensor.float().contiguous().cpu().numpy(), kind)
             writer.add_tensor(name, data, raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -222,12 +217,12 @@ def _add_sizes(
     if found.architecture.windowed:
         writer.add_sliding_window(window_of(model) or NO_WINDOW)
         writer.add_sliding_window_pattern([True] * len(counts))
-        writer.add_rope_freq_base_swa(rope_parameters(config)["rope_theta"])
+        writer.add_rope_freq_base_swa(rope_parameters(model)["rope_theta"])
         writer.add_expert_feed_forward_length(config.intermediate_size)  # asked for, never used
 
 
 def _add_rope(writer: Any, model: PreTrainedModel) -> None:
-    rope = rope_parameters(model.config)
+    rope = rope_parameters(model)
     writer.add_rope_freq_base(rope["rope_theta"])
     kind = rope.get("rope_type", "default")
     if kind not in ("linear", "yarn"):
@@ -250,7 +245,7 @@ def _tensors(
     model: PreTrainedModel, found: Holding, state: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors of the file, by name."""
-    if rope_parameters(model.config).get("rope_type") == "llama3":
+    if rope_parameters(model).get("rope_type") == "llama3":
         yield "rope_freqs.weight", _rope_factors(model)
     skipped = {
         f"blk.{layer}." for layer in range(len(found.blocks)) if _is_skipped(found, layer, state)
@@ -297,7 +292,7 @@ def halves(tensor: Tensor, size: int) -> Tensor:
 def _rope_factors(model: PreTrainedModel) -> Tensor:
     """What llama.cpp divides each frequency by."""
     used: Tensor = model.model.rotary_emb.inv_freq.float().cpu()
-    theta = rope_parameters(model.config)["rope_theta"]
+    theta = rope_parameters(model)["rope_theta"]
     steps = torch.arange(len(used), dtype=torch.float32) / len(used)
     return torch.pow(theta, -steps) / used
 
@@ -312,8 +307,8 @@ def _kind(name: str, tensor: Tensor, precision: str) -> Any:
     return types.F16
 
 
-def _refuse_infinite(name: str, data: np.ndarray[Any, Any], kind: Any) -> None:
-    if data.dtype == np.float16 and not np.isfinite(data).all():
+def _refuse_too_large(name: str, tensor: Tensor, kind: Any) -> None:
+    if kind.name == "F16" and not tensor.abs().max() <= torch.finfo(torch.float16).max:
         raise HeadcountError(
             f"{name} has weights that are too large for {kind.name}; write the file with f32"
         )

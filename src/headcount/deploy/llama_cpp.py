@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +13,7 @@ from transformers import PreTrainedModel
 
 from headcount.deploy import llama_cpp_run
 from headcount.deploy.gguf_tokenizer import Vocabulary
+from headcount.deploy.other_process import ask
 from headcount.errors import HeadcountError
 
 
@@ -43,7 +39,6 @@ TOP = 100  # how many of the next tokens are compared
 LEAST = -50.0  # below that, probabilities are zeros in float32
 STRIDE, STEPS = 9, 16
 LONGEST = 96
-HANGS = 3600  # seconds
 # English with what tokenizers treat in their own ways: digits, contractions, other scripts, code.
 TEXTS = (
     "The tower is 324 metres tall, about the same height as an 81-storey building. It was the "
@@ -90,7 +85,8 @@ def compare(model: PreTrainedModel, words: Vocabulary, file: Path, precision: st
     texts = list(TEXTS) if words.tokenizer is not None else []
     expected = [words.tokens(text) for text in texts]
     prompts = [tokens[:room] for tokens in expected] or _numbers(model, room)
-    answer = _run(
+    answer = ask(
+        llama_cpp_run.__file__,
         {
             "file": str(file),
             "texts": texts,
@@ -102,7 +98,7 @@ def compare(model: PreTrainedModel, words: Vocabulary, file: Path, precision: st
             "threads": torch.get_num_threads(),
             "whole": words.tokens("a")[-1] if texts else 0,
         },
-        file.name,
+        f"llama.cpp cannot run {file.name}",
     )
     for text, right, found in zip(texts, expected, answer["tokens"], strict=True):
         _refuse_other_tokens(file.name, text, right, found)
@@ -122,40 +118,6 @@ def _numbers(model: PreTrainedModel, room: int) -> list[list[int]]:
     generator = torch.Generator().manual_seed(0)
     made = torch.randint(model.config.vocab_size, (2, room), generator=generator)
     return [row.tolist() for row in made]
-
-
-def _run(request: dict[str, Any], name: str) -> dict[str, Any]:
-    """Let another process answer.
-
-    Raises:
-        HeadcountError: it ended without an answer.
-    """
-    with TemporaryDirectory() as folder:
-        source, target = Path(folder, "request.json"), Path(folder, "answer.json")
-        source.write_text(json.dumps(request), "utf-8")
-        # -P: the modules next to that file are not for everyone to import.
-        command = [sys.executable, "-P", llama_cpp_run.__file__, str(source), str(target)]
-        settings = os.environ | {"GGML_NO_BACKTRACE": "1"}  # which would start a debugger
-        try:
-            done = subprocess.run(
-                command, env=settings, capture_output=True, text=True, timeout=HANGS, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise HeadcountError(
-                f"llama.cpp did not finish with {name} within {HANGS // 60} minutes"
-            ) from error
-        if done.returncode or not target.is_file():
-            raise HeadcountError(f"llama.cpp cannot run {name}: {_last_words(done)}")
-        answer: dict[str, Any] = json.loads(target.read_text("utf-8"))
-        return answer
-
-
-def _last_words(done: subprocess.CompletedProcess[str]) -> str:
-    """What a process said at its end, the first complaint if there is one."""
-    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower() or "assert" in line.lower()]
-    said = (telling or lines[-1:] or ["it said nothing"])[0]
-    return f"{said[:300].rstrip('.')} (exit code {done.returncode})"
 
 
 def _refuse_other_tokens(name: str, text: str, right: Sequence[int], found: Sequence[int]) -> None:
