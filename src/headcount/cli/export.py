@@ -114,7 +114,7 @@ def _show_offers(console: Console, loaded: Any, model: str, as_json: bool) -> No
         print(json.dumps(made, indent=2))
         return
     rows = [(o.target.name, "yes" if o.holds else "no", o.target.runs_in, o.how) for o in found]
-    show_rows(console, model, ("holds it", "runs in", "how, or why not"), rows)
+    show_rows(console, model, ("holds it", "runs in", "how, or why not"), rows, words=True)
 
 
 def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
     if record.get("difference") is not None:
         lines.append(f"its outputs differ from the model's by at most {record['difference']:.1e}")
     load = record.get("load", "").replace(FOLDER, output)
-    for line in (*lines, record.get("checked"), load):
+    for line in (*lines, record.get("checked"), record.get("greedy"), load):
         if line:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -197,13 +197,22 @@ def show_rows(
     title: str,
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
+    words: bool = False,
 ) -> None:
-    """Show a table: names on the left, figures on the right."""
+    """Show a table: names on the left, figures on the right.
+
+    Args:
+        console: where to show it.
+        title: what is above it.
+        columns: the names of all columns except the first.
+        rows: a name, and a text for every column.
+        words: the columns have words, which belong on the left.
+    """
     table = Table(title=escape(title), title_justify="left", title_style="bold")
     # Names often differ only at their ends, so a narrow screen takes room from figures first.
     table.add_column("", min_width=max((len(row[0]) for row in rows), default=0))
     for column in columns:
-        table.add_column(escape(column), justify="right")
+        table.add_column(escape(column), justify="left" if words else "right")
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)

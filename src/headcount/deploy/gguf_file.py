@@ -22,11 +22,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headcount.deploy import llama_cpp
+from headcount.deploy.card import FOLDER
 from headcount.deploy.gguf_architecture import Holding, holding
 from headcount.deploy.gguf_tokenizer import Vocabulary, vocabulary
 from headcount.deploy.regular import NotHeldError, regular_state
 from headcount.deploy.traits import TIED, rope_parameters, window_of
 from headcount.errors import HeadcountError
+from headcount.loading.origin import origin_of
 
 PRECISIONS = {"f32": "F32", "f16": "F16", "q8_0": "Q8_0"}
 NO_WINDOW = 1 << 20  # more tokens than any of these models reads
@@ -97,7 +99,8 @@ def write(
     words = vocabulary(source, model)
     state = _state(model, found)
     file = folder / f"model-{PRECISIONS[precision]}.gguf"
-    _write_file(file, model, found, words, state, precision)
+    name = (origin_of(source).name if source else None) or "model"  # never the path of a folder
+    _write_file(file, name, model, found, words, state, precision)
     record: dict[str, Any] = {
         "file": file.name,
         "bytes": file.stat().st_size,
@@ -105,7 +108,7 @@ def write(
         "why": found.words,
         "precision": precision,
         "tokenizer": words.words,
-        "load": f"llama-cli -m {file.name}",
+        "load": f"llama-cli -m {FOLDER}/{file.name}",
     }
     if find_spec("xllamacpp") is None:
         record["difference"] = _difference_read_again(file, found, state, precision)
@@ -161,6 +164,7 @@ def _gguf_name(name: str) -> str:
 
 def _write_file(
     file: Path,
+    name: str,
     model: PreTrainedModel,
     found: Holding,
     words: Vocabulary,
@@ -170,17 +174,17 @@ def _write_file(
     gguf = _gguf()
     writer = gguf.GGUFWriter(file, found.architecture.name)
     try:
-        writer.add_name(str(getattr(model.config, "_name_or_path", "") or "model"))
+        writer.add_name(name)
         writer.add_file_type(gguf.LlamaFileType[_file_type(precision)])
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         _add_sizes(writer, model, found, state)
         _add_rope(writer, model)
         words.add_to(writer)
-        for name, tensor in _tensors(model, found, state):
-            kind = _kind(name, tensor, precision)
-            _refuse_too_large(name, tensor, kind)
+        for key, tensor in _tensors(model, found, state):
+            kind = _kind(key, tensor, precision)
+            _refuse_too_large(key, tensor, kind)
             data = gguf.quants.quantize(tensor.float().contiguous().cpu().numpy(), kind)
-            writer.add_tensor(name, data, raw_dtype=kind)
+            writer.add_tensor(key, data, raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()

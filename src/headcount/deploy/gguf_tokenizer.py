@@ -91,7 +91,7 @@ def vocabulary(source: str, model: PreTrainedModel) -> Vocabulary:
         NotHeldError: llama.cpp does not split text as its tokenizer does.
     """
     folder = Path(source)
-    if folder.is_dir() and not any((folder / name).is_file() for name in FILES):
+    if not source or (folder.is_dir() and not any((folder / name).is_file() for name in FILES)):
         return _numbers(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **NO_CODE)

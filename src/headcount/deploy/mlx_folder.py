@@ -109,7 +109,7 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> Record:
     record |= {
         "file": files[0].name,
         "bytes": sum(file.stat().st_size for file in files),
-        "load": f"mlx_lm.generate --model {folder.name}",
+        "load": f"mlx_lm.generate --model {FOLDER} --prompt Hello",
     }
     if find_spec("mlx_lm") is None:
         return {**record, "checked": "not run in MLX: mlx_lm is not installed"}

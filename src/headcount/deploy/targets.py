@@ -83,8 +83,12 @@ _ONNX = ("onnx", "onnxruntime", "onnxscript")
 TARGETS = {
     target.name: target
     for target in (
-        Target("plain", "transformers, vLLM, MLX", "headcount.deploy.plain"),
-        Target("remote-code", "transformers and vLLM", "headcount.deploy.remote_code"),
+        Target("plain", "transformers and vLLM", "headcount.deploy.plain"),
+        Target(
+            "remote-code",
+            "transformers and vLLM, with trust_remote_code",
+            "headcount.deploy.remote_code",
+        ),
         Target(
             "gguf",
             "llama.cpp and what is built on it",
