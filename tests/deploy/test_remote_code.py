@@ -211,15 +211,17 @@ def check(sent: Sent, case: Case) -> None:
     assert said.get("base gap", 0.0) == 0.0
     if "tokens" in said:
         prompt = {name: value for name, value in inputs.items() if name != "decoder_input_ids"}
-        tokens = model.generate(**prompt, max_new_tokens=12, do_sample=False, num_beams=1)
-        assert said["tokens"] == [tokens.tolist()] * 2
+        for how, tokens in zip(({}, elsewhere.STATIC), said["tokens"], strict=True):
+            made = model.generate(**prompt, max_new_tokens=12, do_sample=False, num_beams=1, **how)
+            assert tokens == made.tolist()
     if case.thorough:
         assert said["saved again"] == 0.0
         assert said["same config"]
         assert said["copied"] == 0.0
         assert said["eager"] <= 1e-5
         counts = [max(block.num_heads, 1) for block in find_heads(model).blocks]
-        assert sorted(chain.from_iterable(said["heads"].values())) == sorted(counts)
+        found = list(chain.from_iterable(said["heads"].values()))
+        assert sorted(found) == sorted(counts * (len(found) // len(counts)))  # ALBERT repeats one
         assert not [name for name in said["without gradient"] if attends(model, name)]
 
 

@@ -151,8 +151,15 @@ def _design(model: PreTrainedModel) -> Design:
     config["auto_map"] = {key: f"{MODULE}.{name}" for key, name in classes.auto_map.items()}
     config["architectures"] = [generated(type(model))]
     code = modeling_file(classes, kinds, entry, layers)
-    names = (generated(cls) for cls in (type(model), base, type(model.config)))
-    return Design(*names, config, code, classes.load, blocks)
+    return Design(
+        name=generated(type(model)),
+        base_name=generated(base),
+        config_name=generated(type(model.config)),
+        config=config,
+        code=code,
+        load=classes.load,
+        blocks=blocks,
+    )
 
 
 def _path_in_base(model: PreTrainedModel, path: str) -> str:
