@@ -41,7 +41,7 @@ FAMILIES = (
 MORE_FAMILIES = (
     "xlm-roberta", "electra", "albert", "deberta-v2", "modernbert", "gpt-neo", "gpt-neox", "opt",
     "bloom", "gemma2", "mt5", "mbart", "pegasus", "m2m-100", "whisper", "deit", "wav2vec2",
-    "hubert",
+    "hubert", "clip",
 )  # fmt: skip
 LAYOUTS = (
     "uneven", "empty_first_block", "empty_middle_block", "empty_last_block", "three_heads_each",
@@ -202,7 +202,9 @@ def check(sent: Sent, case: Case) -> None:
     model, said = sent.models[case.name], sent.said[case.name]
     record = sent.records[case.name]
     assert "error" not in said, said["error"]
-    assert record["difference"] == 0.0
+    assert record["difference"] <= (
+        1e-6 if case.family == "clip" else 0.0
+    )  # a sum in another order
     assert said["class"] == record["class"] == f"Pruned{type(model).__name__}"
     assert said["dtype"] == str(case.dtype)
     inputs = load_file(sent.root / case.name / "inputs.safetensors")

@@ -43,7 +43,7 @@ from headcount.errors import HeadcountError
 from headcount.heads import families
 from headcount.heads.anatomy import Anatomy
 from headcount.heads.find import find_heads
-from headcount.loading.folder import first_line
+from headcount.loading.folder import first_line, loading
 from headcount.surgery.class_swap import own_class
 
 PER_BLOCK = "heads_per_block"  # in config.json: the heads of each block that lost some
@@ -89,7 +89,7 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> dict[str, Any]:
     with _written(design) as module:
         _refuse_other_shapes(model, design, module)
         _filled(model, design, module).save_pretrained(folder)
-    with _imported(folder) as module:
+    with _imported(folder) as module, loading(str(folder)):
         again = getattr(module, design.name).from_pretrained(folder, dtype=model.dtype)
         gap = largest_gap(model, again)
         _refuse_other_base(again, getattr(module, design.base_name).from_pretrained(folder))
@@ -134,6 +134,8 @@ def _design(model: PreTrainedModel) -> Design:
     heads = find_heads(model)
     if len(heads) == heads.born:
         raise NotHeldError("no heads were removed, so it needs no code of its own")
+    if getattr(model.config, "is_heterogeneous", False):
+        raise NotHeldError(f"its {PER_LAYER} says already how its layers differ")
     blocks = regular_blocks(heads)
     lost = {
         _path_in_base(model, regular.block.path): regular
