@@ -41,7 +41,7 @@ FAMILIES = (
 MORE_FAMILIES = (
     "xlm-roberta", "electra", "albert", "deberta-v2", "modernbert", "gpt-neo", "gpt-neox", "opt",
     "bloom", "gemma2", "mt5", "mbart", "pegasus", "m2m-100", "whisper", "deit", "wav2vec2",
-    "hubert",
+    "hubert", "clip",
 )  # fmt: skip
 LAYOUTS = (
     "uneven", "empty_first_block", "empty_middle_block", "empty_last_block", "three_heads_each",
@@ -117,9 +117,11 @@ FAST = [
     Case("llama", "uneven", settings={"tie_word_embeddings": True}),
     Case("gemma3", "uneven", settings={"tie_word_embeddings": False}),
     Case("llama", "uneven", "LlamaForSequenceClassification"),
+    Case("llama", "uneven", "LlamaForQuestionAnswering"),
     Case("llama", "uneven", "LlamaModel"),
     Case("bert", "uneven", "BertModel"),
     Case("bert", "uneven", "BertForTokenClassification"),
+    Case("bert", "uneven", "BertForPreTraining"),
     Case("distilbert", "uneven", "DistilBertForQuestionAnswering"),
     Case("roberta", "uneven", "RobertaForSequenceClassification"),
     Case("t5", "uneven", "T5Model"),
@@ -200,7 +202,9 @@ def check(sent: Sent, case: Case) -> None:
     model, said = sent.models[case.name], sent.said[case.name]
     record = sent.records[case.name]
     assert "error" not in said, said["error"]
-    assert record["difference"] == 0.0
+    assert record["difference"] <= (
+        1e-6 if case.family == "clip" else 0.0
+    )  # a sum in another order
     assert said["class"] == record["class"] == f"Pruned{type(model).__name__}"
     assert said["dtype"] == str(case.dtype)
     inputs = load_file(sent.root / case.name / "inputs.safetensors")
@@ -211,15 +215,17 @@ def check(sent: Sent, case: Case) -> None:
     assert said.get("base gap", 0.0) == 0.0
     if "tokens" in said:
         prompt = {name: value for name, value in inputs.items() if name != "decoder_input_ids"}
-        tokens = model.generate(**prompt, max_new_tokens=12, do_sample=False, num_beams=1)
-        assert said["tokens"] == [tokens.tolist()] * 2
+        for how, tokens in zip(({}, elsewhere.STATIC), said["tokens"], strict=True):
+            made = model.generate(**prompt, max_new_tokens=12, do_sample=False, num_beams=1, **how)
+            assert tokens == made.tolist()
     if case.thorough:
         assert said["saved again"] == 0.0
         assert said["same config"]
         assert said["copied"] == 0.0
         assert said["eager"] <= 1e-5
         counts = [max(block.num_heads, 1) for block in find_heads(model).blocks]
-        assert sorted(chain.from_iterable(said["heads"].values())) == sorted(counts)
+        found = list(chain.from_iterable(said["heads"].values()))
+        assert sorted(found) == sorted(counts * (len(found) // len(counts)))  # ALBERT repeats one
         assert not [name for name in said["without gradient"] if attends(model, name)]
 
 

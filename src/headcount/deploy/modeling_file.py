@@ -252,10 +252,13 @@ def _per_count(anatomy: Anatomy, count: Count) -> tuple[int, int]:
 
 
 def _class(classes: Classes, cls: type[PreTrainedModel]) -> str:
+    prefix = classes.task.base_model_prefix
+    # The name of the base model inside the class for the task begins the names of its weights.
+    other = f'\n    base_model_prefix = "{prefix}"' if cls.base_model_prefix != prefix else ""
     return (
         f"class {generated(cls)}(PrunedHeads, {cls.__name__}):\n"
         f'    """{cls.__name__} with the heads that were kept."""\n\n'
-        f"    config_class = {generated(classes.config)}"
+        f"    config_class = {generated(classes.config)}{other}"
     )
 
 

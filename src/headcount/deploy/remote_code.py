@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import json
 import re
 import sys
 import tempfile
@@ -44,14 +43,14 @@ from headcount.errors import HeadcountError
 from headcount.heads import families
 from headcount.heads.anatomy import Anatomy
 from headcount.heads.find import find_heads
-from headcount.loading.folder import first_line
+from headcount.loading.folder import first_line, loading
 from headcount.surgery.class_swap import own_class
 
 PER_BLOCK = "heads_per_block"  # in config.json: the heads of each block that lost some
 PER_LAYER = "per_layer_config"  # the entry that transformers and vLLM know, where it can say them
 # Auto classes that load a model as people use it, before others that load the same class.
 USUAL = ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoModelForMaskedLM")
-UNUSUAL = ("AutoModel", "AutoModelForPreTraining", "AutoModelWithLMHead")
+UNUSUAL = ("AutoModelForPreTraining", "AutoModel", "AutoModelWithLMHead")
 Lost = dict[str, RegularBlock]  # the blocks that lost heads, by their path in the base model
 
 
@@ -90,7 +89,7 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> dict[str, Any]:
     with _written(design) as module:
         _refuse_other_shapes(model, design, module)
         _filled(model, design, module).save_pretrained(folder)
-    with _imported(folder) as module:
+    with _imported(folder) as module, loading(str(folder)):
         again = getattr(module, design.name).from_pretrained(folder, dtype=model.dtype)
         gap = largest_gap(model, again)
         _refuse_other_base(again, getattr(module, design.base_name).from_pretrained(folder))
@@ -135,6 +134,8 @@ def _design(model: PreTrainedModel) -> Design:
     heads = find_heads(model)
     if len(heads) == heads.born:
         raise NotHeldError("no heads were removed, so it needs no code of its own")
+    if getattr(model.config, "is_heterogeneous", False):
+        raise NotHeldError(f"its {PER_LAYER} says already how its layers differ")
     blocks = regular_blocks(heads)
     lost = {
         _path_in_base(model, regular.block.path): regular
@@ -142,7 +143,7 @@ def _design(model: PreTrainedModel) -> Design:
         if regular.block.num_heads < regular.block.born
     }
     kinds = _kinds(model, lost)
-    layers = _layers(model, lost, kinds)
+    layers = _layers(model, lost, blocks)
     base = _base_class(model, lost)
     classes = Classes(type(model.config), base, type(model), _auto_classes(model, base))
     entry = PER_LAYER if layers else PER_BLOCK
@@ -151,8 +152,15 @@ def _design(model: PreTrainedModel) -> Design:
     config["auto_map"] = {key: f"{MODULE}.{name}" for key, name in classes.auto_map.items()}
     config["architectures"] = [generated(type(model))]
     code = modeling_file(classes, kinds, entry, layers)
-    names = (generated(cls) for cls in (type(model), base, type(model.config)))
-    return Design(*names, config, code, classes.load, blocks)
+    return Design(
+        name=generated(type(model)),
+        base_name=generated(base),
+        config_name=generated(type(model.config)),
+        config=config,
+        code=code,
+        load=classes.load,
+        blocks=blocks,
+    )
 
 
 def _path_in_base(model: PreTrainedModel, path: str) -> str:
@@ -204,21 +212,28 @@ def _count_names(model: PreTrainedModel) -> tuple[tuple[str, bool], ...]:
     return tuple((name, queries) for name, queries in names if hasattr(config, name))
 
 
-def _layers(model: PreTrainedModel, lost: Lost, kinds: tuple[Kind, ...]) -> Layers | None:
+def _layers(model: PreTrainedModel, lost: Lost, blocks: tuple[RegularBlock, ...]) -> Layers | None:
     """How `per_layer_config` says the layout; None if it cannot.
 
-    It can for a decoder with one block per layer whose heads need no more than to be counted.
+    It can for a decoder whose layers have a block each, all built in the same way, and whose heads
+    need no more than to be counted.
     """
-    config = model.config
+    config, anatomy = model.config, blocks[0].block.anatomy
     patterns = {_pattern(path) for path in lost}
-    if len(patterns) > 1 or len(kinds) > 1 or config.get_text_config() is not config:
-        return None
-    path, (kind,) = patterns.pop(), kinds
-    is_decoder = all(regular.block.kind == "decoder" for regular in lost.values())
-    if not is_decoder or path.count("*") != 1 or kind.features - {"own_config"}:
-        return None
+    kinds = {(regular.block.kind, _shape(regular.block.anatomy)) for regular in blocks}
     names = dict(_count_names(model))
-    if "num_attention_heads" not in names or not hasattr(config, "num_hidden_layers"):
+    path = patterns.pop()
+    if (
+        patterns
+        or len(kinds) > 1
+        or blocks[0].block.kind != "decoder"
+        or anatomy.arguments
+        or anatomy.shares_bias
+        or path.count("*") != 1
+        or "num_attention_heads" not in names
+        or config.get_text_config() is not config
+        or getattr(config, "num_hidden_layers", None) != len(blocks)
+    ):
         return None
     key_values = next((n for n, queries in names.items() if not queries), "num_attention_heads")
     return Layers(path, "num_attention_heads", key_values)
@@ -265,6 +280,7 @@ def _auto_classes(model: PreTrainedModel, base: type[PreTrainedModel]) -> tuple[
     """The auto classes that load the model's class, the one that people use first."""
     known = seams.auto_classes(type(model), type(model.config))
     found = [name for name in known if name not in UNUSUAL]
+    found = found or [name for name in UNUSUAL[:1] if name in known]
     found.sort(key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
     if base is type(model):
         return ("AutoModel", *found)
@@ -275,7 +291,7 @@ def _auto_classes(model: PreTrainedModel, base: type[PreTrainedModel]) -> tuple[
 
 def _bare_config(model: PreTrainedModel) -> dict[str, Any]:
     """The configuration without what only headcount understands, and with the size of a head."""
-    made: dict[str, Any] = json.loads(model.config.to_json_string(use_diff=False))
+    made = copy.deepcopy(model.config.to_dict())
     bare = {key: value for key, value in made.items() if key not in OWN_ENTRIES}
     if "head_dim" in bare and not bare["head_dim"]:
         sizes = {block.anatomy.head_size for block in find_heads(model).blocks}
