@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headcount import HeadcountError, HeadMask, export, find_heads, remove_heads
-from headcount.deploy.card import auto_class
+from headcount.deploy.auto_class import auto_class
 from headcount.deploy.compare import checked_inputs
 from headcount.deploy.plain import plain_form
 from headcount.deploy.regular import NotHeldError

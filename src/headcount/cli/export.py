@@ -126,7 +126,7 @@ def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
         ]
         show_rows(console, output, ("size", "difference from the model"), files)
         return
-    from headcount.deploy.card import FOLDER
+    from headcount.deploy.auto_class import FOLDER
 
     lines = [f"{output}: {record['why']}"]
     if record.get("repeated_key_value_heads"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headcount.atomic import new_folder, write_text
-from headcount.deploy.card import FOLDER
+from headcount.deploy.auto_class import FOLDER
 from headcount.deploy.targets import Record, Target, fill, find_target
 from headcount.errors import HeadcountError
 from headcount.loading.folder import load_model

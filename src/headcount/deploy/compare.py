@@ -55,7 +55,7 @@ def largest_gap(model: PreTrainedModel, other: PreTrainedModel) -> float:
             compared = True
             if found is None or len(found) != len(expected):
                 return float("inf")
-            mask = inputs.get("attention_mask")
+            mask = None if _has_source(model) else inputs.get("attention_mask")
             pairs = zip(expected, found, strict=True)
             largest = max([largest, *(difference(one, two, mask) for one, two in pairs)])
     if not compared:
@@ -91,15 +91,32 @@ def checked_inputs(model: PreTrainedModel) -> Sequence[Inputs]:
     """Inputs to compare on: tokens with padding for text, small inputs for everything else."""
     text = model.config.get_text_config()
     reads = model.main_input_name == "input_ids" and hasattr(text, "vocab_size")
-    if not reads or model.config.is_encoder_decoder:
+    if not reads:
         return list(small_inputs(model))
-    left = model.can_generate()
     made = [] if text is model.config else list(small_inputs(model))  # it may need images too
     for batch, length in ((2, 9), (1, 17)):
-        mask = examples.mask(batch, length, left=left)
+        mask = examples.mask(batch, length, left=model.can_generate() and not _has_source(model))
         ids = examples.padded(model, examples.tokens(model, batch, length), mask)
-        made.append({"input_ids": ids, "attention_mask": mask})
+        made.append(_as_taken(model, ids, mask))
     return made
+
+
+def _has_source(model: PreTrainedModel) -> bool:
+    return bool(model.config.is_encoder_decoder)
+
+
+def _as_taken(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Inputs:
+    """Tokens in the form that a class takes them in."""
+    if "MultipleChoice" in type(model).__name__:  # an example is a row of choices
+        return {"input_ids": ids[None], "attention_mask": mask[None]}
+    end = getattr(model.config, "eos_token_id", None)
+    if _has_source(model) and isinstance(end, int):  # classes answer at the last end of a text
+        ids = ids.masked_fill(ids == end, (end + 1) % model.config.get_text_config().vocab_size)
+        ids[torch.arange(len(ids)), mask.sum(1) - 1] = end
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if _has_source(model) and "Classification" not in type(model).__name__:
+        inputs["decoder_input_ids"] = ids[:, :5].contiguous()
+    return inputs
 
 
 def answers(model: PreTrainedModel, inputs: Inputs) -> list[Tensor] | None:

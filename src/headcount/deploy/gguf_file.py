@@ -22,10 +22,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headcount.deploy import llama_cpp
-from headcount.deploy.card import FOLDER
+from headcount.deploy.auto_class import FOLDER
 from headcount.deploy.gguf_architecture import Holding, holding
 from headcount.deploy.gguf_tokenizer import Vocabulary, vocabulary
-from headcount.deploy.regular import NotHeldError, regular_state
+from headcount.deploy.regular import NotHeldError, regular_state, repeated_key_value_heads
 from headcount.deploy.traits import TIED, rope_parameters, window_of
 from headcount.errors import HeadcountError
 from headcount.loading.origin import origin_of
@@ -106,6 +106,7 @@ def write(
         "bytes": file.stat().st_size,
         "architecture": found.architecture.name,
         "why": found.words,
+        "repeated_key_value_heads": repeated_key_value_heads(found.blocks),
         "precision": precision,
         "tokenizer": words.words,
         "load": f"llama-cli -m {FOLDER}/{file.name}",

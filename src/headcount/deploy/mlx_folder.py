@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headcount.deploy import examples, mlx_run
-from headcount.deploy.card import FOLDER
+from headcount.deploy.auto_class import FOLDER
 from headcount.deploy.other_process import ask
 from headcount.deploy.plain import even_counts, plain_form
 from headcount.deploy.regular import NotHeldError, RegularBlock, regular_blocks, regular_state

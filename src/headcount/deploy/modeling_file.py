@@ -21,6 +21,7 @@ import transformers
 from torch import nn
 from transformers import AutoModel, PreTrainedModel
 
+from headcount.deploy.auto_class import FOLDER
 from headcount.deploy.regular import NotHeldError
 from headcount.heads.anatomy import Anatomy, Count, Part
 
@@ -96,7 +97,7 @@ class Classes:
     @property
     def load(self) -> str:
         """The Python that loads the folder."""
-        return f'{self.autos[0]}.from_pretrained("DIR", trust_remote_code=True)'
+        return f'{self.autos[0]}.from_pretrained("{FOLDER}", trust_remote_code=True)'
 
     @property
     def auto_map(self) -> dict[str, str]:

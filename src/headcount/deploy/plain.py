@@ -20,9 +20,15 @@ import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from headcount.deploy.card import loading_lines
+from headcount.deploy.auto_class import auto_class, loading_lines
 from headcount.deploy.compare import largest_gap, tolerance_of
-from headcount.deploy.regular import NotHeldError, RegularBlock, regular_blocks, regular_state
+from headcount.deploy.regular import (
+    NotHeldError,
+    RegularBlock,
+    regular_blocks,
+    regular_state,
+    repeated_key_value_heads,
+)
 from headcount.errors import HeadcountError
 from headcount.heads import families
 from headcount.heads.blocks import HeadMap
@@ -93,8 +99,7 @@ def plain_form(model: PreTrainedModel) -> Plain:
         if gap <= tolerance_of(model):
             if made.can_generate():
                 made.generation_config = copy.deepcopy(model.generation_config)
-            repeats = sum(len(b.key_values) - b.block.num_key_value_heads for b in blocks)
-            return Plain(made, form.why, repeats)
+            return Plain(made, form.why, repeated_key_value_heads(blocks))
         problems.append(f"{form.cls.__name__} would differ by {gap:.1e}")
     raise NotHeldError("; ".join(problems))
 
@@ -317,5 +322,5 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> dict[str, Any]:
         "why": plain.why,
         "repeated_key_value_heads": plain.repeats,
         "difference": gap,
-        "load": loading_lines(type(plain.model)),
+        "load": loading_lines(auto_class(type(plain.model))),
     }

@@ -100,6 +100,11 @@ def _regular(block: AttentionBlock, group: int) -> RegularBlock:
     return RegularBlock(block, block.heads, key_values)
 
 
+def repeated_key_value_heads(blocks: Iterable[RegularBlock]) -> int:
+    """How many key-value heads of the regular form are copies of others."""
+    return sum(len(block.key_values) - len(set(block.key_values)) for block in blocks)
+
+
 def regular_state(model: nn.Module, blocks: Iterable[RegularBlock]) -> dict[str, Tensor]:
     """The weights of a model with its blocks in regular form, under their names.
 

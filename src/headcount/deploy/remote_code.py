@@ -27,8 +27,9 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from headcount import seams
-from headcount.deploy.compare import TOLERANCE, largest_gap
+from headcount.deploy import plain
+from headcount.deploy.auto_class import auto_classes, loading_lines
+from headcount.deploy.compare import largest_gap, tolerance_of
 from headcount.deploy.modeling_file import (
     MODULE,
     Classes,
@@ -37,8 +38,13 @@ from headcount.deploy.modeling_file import (
     generated,
     modeling_file,
 )
-from headcount.deploy.plain import OWN_ENTRIES
-from headcount.deploy.regular import NotHeldError, RegularBlock, regular_blocks, regular_state
+from headcount.deploy.regular import (
+    NotHeldError,
+    RegularBlock,
+    regular_blocks,
+    regular_state,
+    repeated_key_value_heads,
+)
 from headcount.errors import HeadcountError
 from headcount.heads import families
 from headcount.heads.anatomy import Anatomy
@@ -48,9 +54,12 @@ from headcount.surgery.class_swap import own_class
 
 PER_BLOCK = "heads_per_block"  # in config.json: the heads of each block that lost some
 PER_LAYER = "per_layer_config"  # the entry that transformers and vLLM know, where it can say them
-# Auto classes that load a model as people use it, before others that load the same class.
-USUAL = ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoModelForMaskedLM")
-UNUSUAL = ("AutoModelForPreTraining", "AutoModel", "AutoModelWithLMHead")
+FLAG = (
+    f"Layers have different numbers of heads, which no configuration of transformers says. "
+    f"`{MODULE}.py` builds them. transformers runs code from a folder only if "
+    "`trust_remote_code=True` allows it; read the file first. vLLM takes the same flag, with "
+    '`model_impl="transformers"`.'
+)
 Lost = dict[str, RegularBlock]  # the blocks that lost heads, by their path in the base model
 
 
@@ -64,6 +73,8 @@ def held(model: PreTrainedModel, source: str) -> str:
     Raises:
         NotHeldError: the file would not build the model.
     """
+    if not _lost_heads(model):
+        return plain.held(model, source)
     design = _design(model)
     with _written(design) as module:
         _refuse_other_shapes(model, design, module)
@@ -85,6 +96,8 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> dict[str, Any]:
         NotHeldError: the file would not build the model.
         HeadcountError: what was written answers something else.
     """
+    if not _lost_heads(model):
+        return plain.write(model, source, folder)
     design = _design(model)
     with _written(design) as module:
         _refuse_other_shapes(model, design, module)
@@ -93,18 +106,26 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> dict[str, Any]:
         again = getattr(module, design.name).from_pretrained(folder, dtype=model.dtype)
         gap = largest_gap(model, again)
         _refuse_other_base(again, getattr(module, design.base_name).from_pretrained(folder))
-    if not gap <= TOLERANCE:
+    if not gap <= tolerance_of(model):
         raise HeadcountError(
             f"the folder with {MODULE}.py answers something else: its outputs differ by {gap:.1e}, "
-            f"expected at most {TOLERANCE:.0e}; use the model with headcount"
+            f"expected at most {tolerance_of(model):.0e}; use the model with headcount"
         )
     own = type(model).__name__
     return {
         "difference": gap,
         "class": design.name,
         "why": f"{design.name}, which is {own} with its own number of heads in every block",
+        "repeated_key_value_heads": repeated_key_value_heads(design.blocks),
         "load": design.load,
+        "flag": FLAG,
     }
+
+
+def _lost_heads(model: PreTrainedModel) -> bool:
+    """Whether heads were removed; a model with all of them needs no code of its own."""
+    heads = find_heads(model)
+    return len(heads) < heads.born
 
 
 @dataclass(frozen=True)
@@ -158,7 +179,7 @@ def _design(model: PreTrainedModel) -> Design:
         config_name=generated(type(model.config)),
         config=config,
         code=code,
-        load=classes.load,
+        load=loading_lines(classes.autos[0], "trust_remote_code=True"),
         blocks=blocks,
     )
 
@@ -278,21 +299,18 @@ def _base_class(model: PreTrainedModel, lost: Lost) -> type[PreTrainedModel]:
 
 def _auto_classes(model: PreTrainedModel, base: type[PreTrainedModel]) -> tuple[str, ...]:
     """The auto classes that load the model's class, the one that people use first."""
-    known = seams.auto_classes(type(model), type(model.config))
-    found = [name for name in known if name not in UNUSUAL]
-    found = found or [name for name in UNUSUAL[:1] if name in known]
-    found.sort(key=lambda name: USUAL.index(name) if name in USUAL else len(USUAL))
+    found = auto_classes(type(model))
     if base is type(model):
         return ("AutoModel", *found)
     if not found:
         raise NotHeldError(f"no auto class of transformers loads {type(model).__name__}")
-    return tuple(found)
+    return found
 
 
 def _bare_config(model: PreTrainedModel) -> dict[str, Any]:
     """The configuration without what only headcount understands, and with the size of a head."""
     made = copy.deepcopy(model.config.to_dict())
-    bare = {key: value for key, value in made.items() if key not in OWN_ENTRIES}
+    bare = {key: value for key, value in made.items() if key not in plain.OWN_ENTRIES}
     if "head_dim" in bare and not bare["head_dim"]:
         sizes = {block.anatomy.head_size for block in find_heads(model).blocks}
         bare["head_dim"] = sizes.pop() if len(sizes) == 1 else None

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from headcount.atomic import new_folder, write_text
@@ -22,7 +23,7 @@ from headcount.deploy.card import write_card
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import RECORD
 from headcount.errors import HeadcountError
-from headcount.loading.folder import COMPANIONS, LICENCES, copy_companions
+from headcount.loading.folder import COMPANIONS, LICENCES, copy_companions, first_line
 
 Record = dict[str, Any]
 
@@ -134,6 +135,8 @@ def offers(model: PreTrainedModel, source: str) -> Iterator[Offer]:
             yield Offer(target, True, target.held(model, source))
         except NotHeldError as problem:
             yield Offer(target, False, str(problem))
+        except Exception as error:  # models of many families, in libraries of many kinds
+            yield Offer(target, False, f"{type(error).__name__}, {first_line(error)}")
 
 
 def find_target(name: str, precision: str | None = None) -> Target:
@@ -188,6 +191,13 @@ def fill(
         raise HeadcountError(
             f"{target.name} cannot hold this model: {problem}; {_instead(model, source, target)}"
         ) from problem
+    except (HeadcountError, OSError, SafetensorError):
+        raise
+    except Exception as error:  # models of many families, in libraries of many kinds
+        raise HeadcountError(
+            f"{target.name} cannot hold this model: {type(error).__name__}, {first_line(error)}; "
+            f"{_instead(model, source, target)}"
+        ) from error
     if source:
         copy_companions(source, folder, COMPANIONS if target.companions else LICENCES)
     record = {"target": target.name, **record}
