@@ -170,7 +170,7 @@ def _write_file(
     gguf = _gguf()
     writer = gguf.GGUFWriter(file, found.architecture.name)
     try:
-        writer.add_name(str(getattr(model.config, "_name_or_path", "") or "model"))
+        writer.add_name(Path(model.config._name_or_path or "model").name)
         writer.add_file_type(gguf.LlamaFileType[_file_type(precision)])
         writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
         _add_sizes(writer, model, found, state)
