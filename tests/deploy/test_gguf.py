@@ -273,6 +273,80 @@ def test_ways_to_split_have_their_names(changes: dict[str, Any], name: str, tmp_
     assert "messages" in words.keys["add_chat_template"]
 
 
+def sentencepiece(folder: Path, leave_out: int = 0) -> None:
+    """Save a BPE as transformers makes it of SentencePiece's: all ways to make a token are merges.
+
+    Args:
+        folder: where to save it.
+        leave_out: how many of the last merges to leave out.
+    """
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    texts += sorted({letter for text in llama_cpp.TEXTS[0] for letter in text if letter != " "})
+    texts += ["▁", "▁t", "he", "▁the", "re", "in", "er", "▁a", "▁th", "ing", "ld", "uil", "▁an"]
+    known = {text: number for number, text in enumerate(texts)}
+    merges = [
+        [text[:cut_at], text[cut_at:]]
+        for text in texts[259:]
+        for cut_at in range(1, len(text))
+        if text[:cut_at] in known and text[cut_at:] in known
+    ]
+    space = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    begin = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    inside = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": n, "content": texts[n], **special, "special": True} for n in range(3)
+        ],
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [{"type": "Prepend", "prepend": "▁"}, space],
+        },
+        "pre_tokenizer": None,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [begin, text],
+            "pair": [begin, text],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+        },
+        "decoder": None,
+        "model": {
+            "type": "BPE",
+            "unk_token": "<unk>",
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "vocab": known,
+            "merges": merges[: len(merges) - leave_out],
+        },
+    }
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer.from_str(json.dumps(inside)),
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+    ).save_pretrained(folder)
+
+
+def test_the_bpe_of_sentencepiece_has_scores(tmp_path: Path) -> None:
+    sentencepiece(tmp_path)
+    words = vocabulary(str(tmp_path), tiny("llama", vocab_size=320))
+    assert words.words == "SentencePiece BPE"
+    scores = dict(zip(words.texts, words.keys["add_token_scores"], strict=True))
+    assert scores["▁t"] == 0 and scores["▁t"] > scores["he"] > scores["▁the"] > scores["▁an"]
+    assert words.keys["add_add_space_prefix"] and words.keys["add_add_bos_token"]
+    types = gguf.TokenType
+    assert list(words.types[:4]) == [types.UNKNOWN, types.CONTROL, types.CONTROL, types.BYTE]
+
+
+def test_merges_that_scores_cannot_say_are_refused(tmp_path: Path) -> None:
+    sentencepiece(tmp_path, leave_out=1)
+    with pytest.raises(NotHeldError, match="'▁an' in fewer ways than exist"):
+        held(tiny("llama", vocab_size=320), str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -377,6 +451,12 @@ class TestRunning:
         assert record["tokenizer"] == f"byte-level BPE, {name}"
         assert record["greedy"] == "51 of 51 greedy tokens are equal"
 
+    def test_sentencepiece_gives_the_same_tokens(self, tmp_path: Path) -> None:
+        sentencepiece(tmp_path)
+        record = write(tiny("llama", vocab_size=320), str(tmp_path), tmp_path, "f32")
+        assert record["tokenizer"] == "SentencePiece BPE"
+        assert record["greedy"] == "51 of 51 greedy tokens are equal"
+
     def test_other_tokens_are_seen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         byte_level(tmp_path)
         from headcount.deploy import gguf_tokenizer
@@ -390,7 +470,7 @@ class TestRunning:
 
 
 def real(name: str) -> tuple[PreTrainedModel, str]:
-    """A real model without random heads: uneven groups, and one layer without any."""
+    """A real model without some heads: uneven groups, and one layer without any."""
     folder = MODELS / name
     if not folder.is_dir():
         pytest.skip(f"HEADCOUNT_MODELS has no {name}")

@@ -6,7 +6,6 @@ torch and transformers. Without it, the tests need vLLM in their own environment
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -19,8 +18,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from headcount import HeadMask, find_heads, remove_heads
-from headcount.deploy import remote_code
-from headcount.deploy.plain import plain_form, save_plain
+from headcount.deploy import plain, remote_code
 from tests.deploy import run_vllm
 
 PYTHON = os.environ.get("HEADCOUNT_VLLM") or (sys.executable if find_spec("vllm") else "")
@@ -71,7 +69,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model, folder = pruned(layout), root / layout.replace(" ", "_")
         folder.mkdir()
         if layout == "even":
-            save_plain(model, plain_form(copy.deepcopy(model)), folder)
+            plain.write(model, "", folder)
         else:
             remote_code.write(model, "nowhere", folder)
         asked = {"prompt": PROMPT, "model_impl": "vllm" if layout == "even" else "transformers"}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ from headcount.loading.folder import NO_CODE, first_line
 
 FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
 SPACE = "▁"  # SentencePiece writes spaces so
+# What a token is, in the numbers of GGUF; `held` asks before its package is needed.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 Json = dict[str, Any]
 
 # The ways to split text that llama.cpp knows, by their regular expressions in `tokenizer.json`;
@@ -121,12 +122,7 @@ def _numbers(model: PreTrainedModel) -> Vocabulary:
     count = model.config.vocab_size
     keys: Json = {"add_token_scores": [0.0] * count, **_ids(None, model)}
     keys |= {"add_add_bos_token": False, "add_add_eos_token": False}
-    normal = _token_type("NORMAL")
-    return Vocabulary(None, "llama", [f"[{i}]" for i in range(count)], [normal] * count, keys)
-
-
-def _token_type(name: str) -> int:
-    return int(import_module("gguf").TokenType[name])
+    return Vocabulary(None, "llama", [f"[{i}]" for i in range(count)], [NORMAL] * count, keys)
 
 
 def _refuse_unusual(inside: Json) -> None:
@@ -266,24 +262,23 @@ def _texts(
 ) -> tuple[list[str], list[int]]:
     """Text and type of every token, with placeholders up to the number of embeddings."""
     count = model.config.vocab_size
-    types = {name: _token_type(name) for name in ("NORMAL", "UNUSED", "CONTROL", "USER_DEFINED")}
     texts = [f"[PAD{number}]" for number in range(count)]
-    kinds = [types["UNUSED"]] * count
+    kinds = [UNUSED] * count
     for text, number in inside["model"]["vocab"].items():
         if number >= count:
             raise NotHeldError(f"its tokenizer has a token {number}, and the model {count}")
         texts[number] = text
         is_byte = kind == "llama" and _is_byte(text)
-        kinds[number] = _token_type("BYTE") if is_byte else types["NORMAL"]
+        kinds[number] = BYTE if is_byte else NORMAL
     for token in inside["added_tokens"]:
         number = token["id"]
         if number >= count:
             raise NotHeldError(f"its tokenizer has a token {number}, and the model {count}")
         texts[number] = token["content"]
-        kinds[number] = types["CONTROL" if token["special"] else "USER_DEFINED"]
+        kinds[number] = CONTROL if token["special"] else USER_DEFINED
     unknown = tokenizer.unk_token_id
     if kind == "llama" and unknown is not None and unknown < count:
-        kinds[unknown] = _token_type("UNKNOWN")
+        kinds[unknown] = UNKNOWN
     return texts, kinds
 
 
@@ -292,7 +287,7 @@ def _special(tokenizer: Any, model: PreTrainedModel) -> Json:
     keys = _ids(tokenizer, model)
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
-    start = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
+    start = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), len(whole))
     begin, end = whole[:start], whole[start + len(bare) :]
     if begin not in ([], [tokenizer.bos_token_id]) or end not in ([], [tokenizer.eos_token_id]):
         raise NotHeldError("its tokenizer adds other tokens to a text than those of begin and end")
