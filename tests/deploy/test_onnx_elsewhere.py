@@ -88,7 +88,7 @@ def test_transformers_js(tmp_path: Path, new_tokens: int) -> None:
         "parent": str(tmp_path), "name": "exported", "generate": new_tokens,
         "ids": given["input_ids"].tolist(), "mask": given["attention_mask"].tolist(),
     }  # fmt: skip
-    script = Path(str(NODE)) / f"headcount-{tmp_path.name}.mjs"
+    script = Path(str(NODE)).resolve() / f"headcount-{tmp_path.name}.mjs"
     script.write_text(_SCRIPT)
     try:
         done = subprocess.run(

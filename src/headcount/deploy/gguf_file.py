@@ -115,11 +115,14 @@ def write(
         record["difference"] = _difference_read_again(file, found, state, precision)
         record["checked"] = "not run in llama.cpp: xllamacpp is not installed; read again instead"
         return record
-    if precision == "q8_0":
-        # Its limit is wide; the same model in float16 shows what 8 bits hide.
+    exact = precision == "f32"
+    if not exact:
+        # Rounding hides mistakes. So the same file in float32 is compared first, and this one has
+        # the same entries, and exactly the rounded weights.
         with TemporaryDirectory(dir=folder) as other:
-            write(model, source, Path(other), "f16")
-    check = llama_cpp.compare(_rounded_copy(model, precision), words, file, precision)
+            write(model, source, Path(other), "f32")
+        _difference_read_again(file, found, state, precision)
+    check = llama_cpp.compare(_rounded_copy(model, precision), words, file, exact)
     record["difference"] = check.difference
     record["mean_difference"] = check.mean
     record["greedy"] = f"{check.equal} of {check.steps} greedy tokens are equal"

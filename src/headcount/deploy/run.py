@@ -144,7 +144,7 @@ def open_graph(
 
     if int8 and "int8" not in graph:
         raise HeadcountError(
-            f"{folder} has no quantised {name}; export the model with --quantise int8"
+            f"{folder} has no quantised {name}; export the model with --precision int8"
         )
     return OnnxRunner(folder / (graph["int8"]["file"] if int8 else graph["file"]))
 
