@@ -93,7 +93,7 @@ class TestWriting:
         record = write(model, str(tmp_path), tmp_path, precision)
         assert record["architecture"] == architecture_of(kind, layout)
         assert record["difference"] == 0
-        assert record["checked"].startswith("not run in llama.cpp")
+        assert record["checked"].startswith("It was not run in llama.cpp")
         assert record["file"] == f"model-{precision.upper()}.gguf"
         assert record["bytes"] == (tmp_path / record["file"]).stat().st_size
 
@@ -400,7 +400,7 @@ class TestRunning:
         assert record["architecture"] == architecture_of(kind, layout)
         assert record["difference"] < 1e-4
         assert record["greedy"] == "34 of 34 greedy tokens are equal"
-        assert record["checked"].startswith("llama.cpp (xllamacpp ")
+        assert record["checked"].startswith("It was run in llama.cpp (xllamacpp ")
 
     @pytest.mark.parametrize("kind", ["llama biased", "qwen3", "qwen3 tied", "mistral windowed"])
     @pytest.mark.parametrize(("precision", "mean"), [("f16", 5e-3), ("q8_0", 1e-1)])

@@ -58,7 +58,7 @@ class TestWriting:
         model = pruned("qwen2", "even")
         record = write(model, *folders)
         assert record["architecture"] == "seed_oss"  # mlx_lm's Qwen2 does not know the head size
-        assert record["checked"] == "not run in MLX: mlx_lm is not installed"
+        assert record["checked"] == "It was not run in MLX: mlx_lm is not installed here."
         again = AutoModelForCausalLM.from_pretrained(folders[1])
         ids = torch.tensor([[3, 14, 15, 92]])
         assert torch.equal(again(ids).logits, model(ids).logits)

@@ -135,7 +135,10 @@ def _show_files(console: Console, output: str, record: dict[str, Any]) -> None:
             "all serve equally many queries; --unit group keeps whole groups and needs none"
         )
     if record.get("difference") is not None:
-        lines.append(f"its outputs differ from the model's by at most {record['difference']:.1e}")
+        line = f"its outputs differ from the model's by at most {record['difference']:.1e}"
+        if "difference_in_f32" in record:
+            line += f", in float32 by {record['difference_in_f32']:.1e}: the rest is rounding"
+        lines.append(line)
     load = record.get("load", "").replace(FOLDER, output)
     for line in (*lines, record.get("checked"), record.get("greedy"), load):
         if line:

@@ -66,7 +66,7 @@ def _tell(card: Path, records: dict[str, Record]) -> None:
     for name, record in records.items():
         lines += [f"### `{name}/`", ""]
         if "why" in record:
-            lines += [f"It is a {record['why']}.", ""]
+            lines += [f"Form: {record['why']}.", ""]
         load = record.get("load", "").replace(FOLDER, f"{FOLDER}/{name}")
         if load:
             lines += [f"```{'python' if '(' in load else 'sh'}", load, "```", ""]

@@ -52,7 +52,7 @@ def _text(runs_in: str, record: dict[str, Any]) -> str:
         "",
     ]
     if "why" in record:
-        lines += [f"It is a {record['why']}.", ""]
+        lines += [f"Form: {record['why']}.", ""]
     if "load" in record:
         language = "python" if "(" in record["load"] else "sh"
         lines += ["## How to load it", "", f"```{language}", record["load"], "```", ""]
@@ -61,5 +61,12 @@ def _text(runs_in: str, record: dict[str, Any]) -> str:
     checked = record.get("checked", "It was compared with the model that it was written from.")
     lines += ["## What was checked", "", checked]
     if record.get("difference") is not None:
-        lines += [f"The largest difference between their outputs is {record['difference']:.1e}."]
+        lines += [f"The largest difference is {record['difference']:.1e}."]
+    if "difference_in_f32" in record:
+        lines += [
+            f"The same file in float32 differs by {record['difference_in_f32']:.1e}: the rest is "
+            "rounding."
+        ]
+    if "greedy" in record:
+        lines += [f"{record['greedy']}."]
     return "\n".join(lines) + "\n"

@@ -31,6 +31,14 @@ from headcount.errors import HeadcountError
 from headcount.loading.origin import origin_of
 
 PRECISIONS = {"f32": "F32", "f16": "F16", "q8_0": "Q8_0"}
+NOT_RUN = (
+    "It was not run in llama.cpp: xllamacpp is not installed here. The file was read again, and "
+    "its weights are those of the model."
+)
+RUN = (
+    "It was run in llama.cpp (xllamacpp {}) and compared with the model: tokens of text, their "
+    "log-probabilities, and what follows."
+)
 NO_WINDOW = 1 << 20  # more tokens than any of these models reads
 State = dict[str, Tensor]
 # Weights in transformers and in GGUF; those of a layer come after `model.layers.N.` and `blk.N.`.
@@ -113,20 +121,20 @@ def write(
     }
     if find_spec("xllamacpp") is None:
         record["difference"] = _difference_read_again(file, found, state, precision)
-        record["checked"] = "not run in llama.cpp: xllamacpp is not installed; read again instead"
+        record["checked"] = NOT_RUN
         return record
     exact = precision == "f32"
     if not exact:
         # Rounding hides mistakes. So the same file in float32 is compared first, and this one has
         # the same entries, and exactly the rounded weights.
         with TemporaryDirectory(dir=folder) as other:
-            write(model, source, Path(other), "f32")
+            record["difference_in_f32"] = write(model, source, Path(other), "f32")["difference"]
         _difference_read_again(file, found, state, precision)
     check = llama_cpp.compare(_rounded_copy(model, precision), words, file, exact)
     record["difference"] = check.difference
     record["mean_difference"] = check.mean
     record["greedy"] = f"{check.equal} of {check.steps} greedy tokens are equal"
-    record["checked"] = f"llama.cpp (xllamacpp {version('xllamacpp')})"
+    record["checked"] = RUN.format(version("xllamacpp"))
     return record
 
 

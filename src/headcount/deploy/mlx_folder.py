@@ -105,7 +105,8 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> Record:
     else:
         _write_openelm(model, regular_blocks(find_heads(model)), folder)
         record = {"architecture": "openelm", "why": f"openelm, for {OWN_COUNTS}"}
-    copy_companions(source, folder)
+    if source:
+        copy_companions(source, folder)
     files = sorted(folder.glob("model*.safetensors"))
     record |= {
         "file": files[0].name,
@@ -113,7 +114,7 @@ def write(model: PreTrainedModel, source: str, folder: Path) -> Record:
         "load": f"mlx_lm.generate --model {FOLDER} --prompt Hello",
     }
     if find_spec("mlx_lm") is None:
-        return {**record, "checked": "not run in MLX: mlx_lm is not installed"}
+        return {**record, "checked": "It was not run in MLX: mlx_lm is not installed here."}
     return record | _compare(model, folder)
 
 
@@ -225,5 +226,5 @@ def _compare(model: PreTrainedModel, folder: Path) -> Record:
     return {
         "difference": largest,
         "greedy": f"{equal} of {STEPS * len(prompts)} greedy tokens are equal",
-        "checked": f"mlx_lm {version('mlx_lm')}",
+        "checked": f"It was run in mlx_lm {version('mlx_lm')} and compared with the model.",
     }
