@@ -131,7 +131,7 @@ class TestRunning:
         record = write(pruned(kind, layout), *folders)
         assert record["difference"] < 1e-5
         assert record["greedy"] == "34 of 34 greedy tokens are equal"
-        assert record["checked"].startswith("mlx_lm ")
+        assert record["checked"].startswith("It was run in mlx_lm ")
 
     @pytest.mark.parametrize("mistake", ["window", "rope"])
     def test_mistakes_are_seen(
