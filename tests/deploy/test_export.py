@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,16 @@ def test_an_export_that_answers_otherwise_is_refused(
     monkeypatch.setattr(torch_file, "write_torch", write_other)
     with pytest.raises(HeadcountError, match="differs from the model by"):
         exported(model, tmp_path, "torch")
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headcount.deploy import torch_file
+
+    def write(graph: Any, file: Path) -> None:
+        file.write_bytes(b"half of it")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch_file, "write_torch", write)
+    with pytest.raises(HeadcountError, match="out cannot be written: No space left on device"):
+        export(small("bert", layers=1), "torch", tmp_path / "out", source="")
+    assert not list(tmp_path.iterdir())

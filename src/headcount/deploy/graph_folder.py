@@ -146,6 +146,8 @@ def _write_graph(
             engine.write(graph, file)
     except Exception as error:  # exporters raise errors of many types
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        if isinstance(cause, OSError):  # the disk is full, and the model has nothing to do with it
+            raise cause from error
         raise HeadcountError(
             f"{type(model).__name__} cannot be exported as {form}: {first_line(cause)}"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -25,7 +26,10 @@ def write_torch(graph: Graph, file: Path) -> None:
             kwargs=graph.by_argument(graph.example(graph.sizes[0])),
             dynamic_shapes=graph.by_argument(axes),
         )
-        torch.export.save(program, str(file))
+        # Into memory first: on a full disk torch would end the process.
+        made = BytesIO()
+        torch.export.save(program, made)
+    file.write_bytes(made.getbuffer())
 
 
 def allowed_sizes(graph: Graph) -> tuple[Sizes, ...]:
