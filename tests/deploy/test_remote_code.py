@@ -338,3 +338,14 @@ def test_the_model_is_not_changed(tmp_path: Path) -> None:
     assert difference(before, run(model, case.inputs(model))) == 0.0
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
     assert model.config.to_dict() == config
+
+
+def test_a_tokenizer_loads_without_the_flag(tmp_path: Path) -> None:
+    model = Case("llama").model()
+    save_encoder(tmp_path)
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).unlink(missing_ok=True)
+    remote_code.write(model, "", tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path)("good")["input_ids"]
+    with pytest.raises(RuntimeError, match="mismatch"):
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path)

@@ -170,6 +170,9 @@ def _design(model: PreTrainedModel) -> Design:
     entry = PER_LAYER if layers else PER_BLOCK
     config = _bare_config(model)
     config[entry] = _heads_by_layer(lost, layers) if layers else _heads_by_block(lost)
+    if layers:
+        # So that the family's own configuration loads too: tokenizers read it without the flag.
+        config["allow_global_per_layer_attribute_access"] = True
     config["auto_map"] = {key: f"{MODULE}.{name}" for key, name in classes.auto_map.items()}
     config["architectures"] = [generated(type(model))]
     code = modeling_file(classes, kinds, entry, layers)
