@@ -98,9 +98,8 @@ class PruningJob:
         self.pruner.bind(find_heads(model))  # a keep that is too large is refused now
         self._refuse_untrained(model)
         run.progress.begin("preparing data")
-        for part, number in run.task.dropped.items():
-            if number:
-                run.progress.say(f"{number} examples of {part} are broken or undecided: left out")
+        for line in run.task.remarks:
+            run.progress.say(line)
         _ = run.sets
         with unfinished_run(
             self.output, run.settings.to_dict(), run.data_digest, self.options.resume
