@@ -21,6 +21,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     "classification": ("classification", "Classification"),
     "translation": ("translation", "Translation"),
     "language-modelling": ("language_modelling", "LanguageModelling"),
+    "lambada": ("lambada", "Lambada"),
     "image-classification": ("images", "ImageClassification"),
 }
 
