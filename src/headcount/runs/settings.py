@@ -226,6 +226,8 @@ class RunSettings:
         training: how the model is trained.
         examples: where in the data the examples are.
         settings: settings of the method by name; `headcount methods NAME` lists them.
+        harness: tasks of lm-evaluation-harness to evaluate the pruned model on, besides its own.
+        harness_tasks: a folder with YAML files of such tasks of your own; None for none.
         trained_for: every K of the training that this result comes from; None for K alone.
         variant: a study's name for this method with these settings; None for the method's name.
     """
@@ -239,6 +241,8 @@ class RunSettings:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     examples: ExampleSettings = field(default_factory=ExampleSettings)
     settings: dict[str, Any] = field(default_factory=dict)
+    harness: tuple[str, ...] = ()
+    harness_tasks: str | None = None
     trained_for: tuple[float | int, ...] | None = None
     variant: str | None = None
 
