@@ -19,7 +19,7 @@ from headcount.tasks.lambada import Lambada
 from tests.runs.test_other_tasks import language_modelling
 from tests.tasks.text_data import captions
 
-PASSAGES = [*captions(20, seed=3)[1], "a man  sleeps", "a \"dog\"\n\nruns"]
+PASSAGES = [*captions(20, seed=3)[1], "a man  sleeps", 'a "dog"\n\nruns']
 MODELS, DATA = os.environ.get("HEADCOUNT_MODELS"), os.environ.get("HEADCOUNT_DATA")
 
 
@@ -114,7 +114,7 @@ def test_bad_input(tmp_path: Path) -> None:
         return Lambada(DataSettings(data, cache=tmp_path / "cache", **others))
 
     for wrong in ("word", "ends with a space ", ""):
-        with pytest.raises(HeadcountError, match="row 2 of .* has no last word after a space"):
+        with pytest.raises(HeadcountError, match=r"row 2 of .* has no last word after a space"):
             make(["a man sleeps", wrong])
     with pytest.raises(HeadcountError, match="has no column 'body', it has text"):
         make(["a man sleeps"], text=("body",))

@@ -19,7 +19,13 @@ from transformers import (
 from headcount import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.from_scratch import train_tokenizer
-from headcount.tasks.language_modelling import LanguageModelling, _pieces, opening, tokens_and_bytes, windows_of
+from headcount.tasks.language_modelling import (
+    LanguageModelling,
+    _pieces,
+    opening,
+    tokens_and_bytes,
+    windows_of,
+)
 from headcount.tasks.texts import hold_out
 from tests.tasks.text_data import captions, write
 
@@ -250,6 +256,9 @@ def test_what_is_held_out_where_there_is_no_evaluation_text(tmp_path: Path, mode
         assert 12_000 <= len(task._texts["held-out"]) < 13_000  # a tenth would be less
         (said,) = task.remarks
         assert "characters of the training text are held out" in said
+    write(tmp_path / "more.jsonl", ['{"text": "one"}', '{"text": "two"}'])
+    both = make(tmp_path)._texts  # no usual names: all files
+    assert "".join(both.values()) == "one\n\ntwo\n\n" + text_of(TRAIN * 20)
     assert len(hold_out("x y\n" * 100_000)[1]) == 40_000
     first, last = hold_out("one two three four")
     assert (first, last) == ("one two ", "three four")
@@ -274,7 +283,7 @@ def test_bad_input(tmp_path: Path, model: str) -> None:
     task = make(data, options={"whole_windows": True})
     with pytest.raises(HeadcountError, match="less than one block of 32"):
         task.train_data(task.load_processor(model))
-    with pytest.raises(HeadcountError, match="the text of validation has . tokens, expected at"):
+    with pytest.raises(HeadcountError, match=r"the text of validation has . tokens, expected at"):
         task.evaluation_data(task.load_processor(model))
     write(data / "train_2.txt", ["a"])
     with pytest.raises(HeadcountError, match="several files for train"):

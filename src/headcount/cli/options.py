@@ -27,7 +27,7 @@ Model = Annotated[str, typer.Argument(help="A model folder or a name on the hub.
 Task = Annotated[
     str | None,
     typer.Option(
-        help=f"One of {', '.join(CLASSES)}. A language model needs none: it is {LANGUAGE_MODELLING}."
+        help=f"One of {', '.join(CLASSES)}. Without it, a language model has {LANGUAGE_MODELLING}."
     ),
 ]
 Data = Annotated[str | None, typer.Option(help="A folder, a file, or a data set on the hub.")]

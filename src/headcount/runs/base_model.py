@@ -29,7 +29,7 @@ from headcount.runs.unfinished import (
 )
 
 SETTINGS, SCORES, SECONDS = "base_settings.json", "base_metrics.json", "base_seconds.json"
-# Settings of a run that play no part in the fine-tuning, and training settings that play no part in the fine-tuning.
+# Settings of a run, and of its training, that play no part in the fine-tuning.
 _OF_THE_CUT = (
     "method", "keep", "settings", "harness", "harness_tasks", "trained_for", "variant",
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Evaluate language models on the tasks of lm-evaluation-harness (the extra `harness`).
 
-The harness has its own data, prompts and metrics. It gets the model as an object, so a pruned folder
-or a masked model is evaluated like any other.
+The harness has its own data, prompts and metrics. It gets the model as an object, so a pruned
+folder or a masked model is evaluated like any other.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ def harness_scores(
     progress.begin(f"evaluating on {', '.join(tasks)}")
     try:
         with chance_untouched():  # the harness sets the seeds of all generators
-            wrapped = HFLM(
-                pretrained=model, tokenizer=processor, batch_size=batch_size or _AT_ONCE
-            )
+            wrapped = HFLM(pretrained=model, tokenizer=processor, batch_size=batch_size or _AT_ONCE)
             found: Any = simple_evaluate(
                 model=wrapped, tasks=list(tasks), limit=limit, task_manager=manager,
                 bootstrap_iters=0, log_samples=False,

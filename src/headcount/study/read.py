@@ -207,9 +207,9 @@ def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
         and run.result.signatures.get(row["split"]) == row["signature"]
         and Path(str(run.settings.get("model", ""))).name == Path(row["model"]).name
         and math.isclose(
-            {**run.result.harness, **run.result.scores}
-            .get(row["split"], {})
-            .get(row["metric"], math.nan),
+            {**run.result.harness, **run.result.scores}.get(row["split"], {}).get(
+                row["metric"], math.nan
+            ),
             row["value"],
             rel_tol=1e-6,
             abs_tol=1e-9,

@@ -1,7 +1,7 @@
 """LAMBADA: predict the last word of a passage that only its whole context gives away.
 
-Scored as `lambada_openai` of lm-evaluation-harness is. The context is all that comes before the last
-space, and the target is that space with the last word.
+Scored as `lambada_openai` of lm-evaluation-harness is. The context is all that comes before the
+last space, and the target is that space with the last word.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Lambada(CausalTask):
         )
 
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
-        """For each passage, the negative log-likelihood of its last word, and whether it is right."""
+        """The negative log-likelihood of each passage's last word, and whether it is right."""
         scores: Tensor = logits[0] if isinstance(logits, tuple) else logits
         rows = []
         for row, label in zip(scores, labels, strict=True):

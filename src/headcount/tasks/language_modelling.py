@@ -119,18 +119,18 @@ class LanguageModelling(CausalTask):
     """Text, a decoder-only model, perplexity.
 
     Data is a folder with files such as `train.txt` and `valid.txt`, one file, or a data set on the
-    hub with a column of text; see `read_texts`. The whole text is tokenised. What the tokenizer puts
-    before a text (a beginning-of-text token, or nothing) comes once, at the very start of an
+    hub with a column of text; see `read_texts`. The whole text is tokenised. What the tokenizer
+    puts before a text (a beginning-of-text token, or nothing) comes once, at the very start of an
     evaluation text. `limit_train` and `limit_eval` are numbers of blocks and windows.
 
-    Evaluation windows do not overlap, and the last one may be short. In each, every token except the
-    first is predicted, from those before it in the window. With a `stride`, windows overlap, and a
-    window counts only the tokens that no window before it had. So each token counts at most once;
-    the first token of the text never does.
+    Evaluation windows do not overlap, and the last one may be short. In each, every token except
+    the first is predicted, from those before it in the window. With a `stride`, windows overlap,
+    and a window counts only the tokens that no window before it had. So each token counts at most
+    once; the first token of the text never does.
 
-    Perplexity is per token: only compare models with the same tokenizer, window and stride. Bits per
-    byte can be compared between tokenizers: the loss of the counted tokens in bits, divided by the
-    UTF-8 bytes of their text.
+    Perplexity is per token: only compare models with the same tokenizer, window and stride. Bits
+    per byte can be compared between tokenizers: the loss of the counted tokens in bits, divided by
+    the UTF-8 bytes of their text.
 
     Training blocks do not overlap, and an incomplete last one is dropped.
 

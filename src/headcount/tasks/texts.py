@@ -33,9 +33,12 @@ def read_texts(
 ) -> dict[str, str]:
     """The training text, called `train`, if there is one, and the text of every evaluation set.
 
-    A file is plain text, whatever its ending, except CSV, TSV, JSON lines and Parquet: of these, the
-    column `text` is read, or the one that `settings.text` names. All may be gzipped. If only
-    evaluation is asked for, a single file is evaluated whole, and no training text is read.
+    A file is plain text, whatever its ending, except CSV, TSV, JSON lines and Parquet: of these,
+    the column `text` is read, or the one that `settings.text` names. All may be gzipped. In a
+    folder, files are found by their names; if none has a usual name, all `.txt` files and tables
+    are the training text.
+
+    If only evaluation is asked for, a single file is evaluated whole, and no training text is read.
     Otherwise, where there is no evaluation text, the last tenth of the training text is held out:
     12,000 characters at least, and half of the text at most.
 
@@ -77,10 +80,19 @@ def _of_files(path: Path, settings: DataSettings, join: str) -> dict[str, str]:
         if found is not None:
             texts["train"] = _read(found, settings, join)
         elif not evaluation:
-            raise _missing(folder, "train")
+            texts["train"] = _all_of(folder, settings, join)
     for name, file in evaluation.items():
         texts[_short(name)] = _read(file, settings, join)
     return texts
+
+
+def _all_of(folder: Path, settings: DataSettings, join: str) -> str:
+    """The texts of a folder whose files have none of the usual names, one after another."""
+    readable = (".txt", *READERS)
+    files = [p for p in list_folder(folder) if p.is_file() and file_ending(p) in readable]
+    if not files:
+        raise _missing(folder, "train")
+    return join.join(_read(file, settings, join) for file in files)
 
 
 def _read(path: Path, settings: DataSettings, join: str) -> str:
