@@ -15,6 +15,7 @@ from headcount import HeadcountError
 from headcount.runs.settings import SCHEDULERS, ExampleSettings, RunSettings, TrainingSettings
 from headcount.tasks.classification import TableOptions
 from headcount.tasks.images import ImageOptions
+from headcount.tasks.lambada import LambadaOptions
 from headcount.tasks.language_modelling import LanguageModellingOptions
 from headcount.tasks.translation import TranslationOptions
 
@@ -82,7 +83,10 @@ def test_a_seed_is_a_whole_number() -> None:
 
 def test_the_page_of_recipes_has_every_key() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    options = (TableOptions, ImageOptions, LanguageModellingOptions, TranslationOptions)
+    options = (
+        TableOptions, ImageOptions, LambadaOptions, LanguageModellingOptions, TranslationOptions
+    )  # fmt: skip
+    assert all(f"`{name}:" in page for name in ("harness", "harness_tasks"))
     for settings in (TrainingSettings, ExampleSettings, *options):
         missing = [f.name for f in fields(settings) if f"`{f.name}`" not in page]
         assert not missing, f"{settings.__name__}: {missing}"

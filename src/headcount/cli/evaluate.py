@@ -26,6 +26,22 @@ def evaluate(
     mask: Annotated[
         Path | None, typer.Option(help="Evaluate with only the heads of this mask file.")
     ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a language model: tokens from one window to the next; without it, windows do "
+            "not overlap."
+        ),
+    ] = None,
+    harness: Annotated[
+        str | None,
+        typer.Option(
+            help="Also, or without --data only: tasks of lm-evaluation-harness, as piqa,hellaswag."
+        ),
+    ] = None,
+    harness_tasks: Annotated[
+        Path | None, typer.Option(help="A folder with YAML files of such tasks of your own.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a fine-tuned model, pruned or not; with --mask, as if the other heads were gone.
@@ -34,25 +50,68 @@ def evaluate(
     """
     from headcount.heads.mask import HeadMask
 
-    settings = options.run_settings({**given, "model": model})
+    settings = None
+    if harness is None or any(given[name] is not None for name in ("task", "data", "recipe")):
+        own = [] if stride is None else [f"stride={stride}"]
+        asked = {**given, "option": [*(given["option"] or ()), *own], "model": model}
+        settings = options.run_settings(asked)
     kept = None if mask is None else HeadMask.load(mask)
+    tasks = _names(harness)
+    folder = None if harness_tasks is None else str(harness_tasks)
+    limit, batch_size = given["limit_eval"], given["eval_batch_size"]
+    if settings is not None:  # what a recipe says
+        tasks, folder = tasks or settings.harness, folder or settings.harness_tasks
+        limit, batch_size = settings.training.limit_eval, settings.training.eval_batch_size
+    if folder and not tasks:
+        raise HeadcountError(
+            f"--harness-tasks is {folder}, but no task is named; give --harness NAME too"
+        )
     from headcount.runs.evaluate import evaluate_model
-    from headcount.stats.numbers import shown
+    from headcount.runs.harness import evaluate_on_harness, harness_signature, refuse_harness
 
     console = Console(stderr=as_json)
+    found: dict[str, dict[str, float]] = {}
+    signatures = []
     with Bars(console) as bars:
-        made, results = evaluate_model(settings, kept, bars)
+        refuse_harness(tasks, folder)
+        if settings is not None:
+            made, results = evaluate_model(settings, kept, bars)
+            found |= {split: result.metrics for split, result in results.items()}
+            signatures += [made.signature(split) for split in results]
+        if tasks:
+            scores = evaluate_on_harness(
+                model, tasks, kept, bars, folder=folder, limit=limit, batch_size=batch_size
+            )
+            found |= scores
+            signatures += [harness_signature(task, limit) for task in scores]
     if as_json:
-        print(json.dumps({split: result.metrics for split, result in results.items()}, indent=2))
+        print(json.dumps(found, indent=2))
         return
-    metrics = list(next(iter(results.values())).metrics)
+    _show(console, model, found)
+    for line in signatures:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _names(harness: str | None) -> tuple[str, ...]:
+    """The tasks that --harness names."""
+    if harness is None:
+        return ()
+    names = tuple(name.strip() for name in harness.split(","))
+    if not all(names):
+        raise HeadcountError(f"--harness is {harness!r}, expected tasks such as piqa,hellaswag")
+    return names
+
+
+def _show(console: Console, model: str, found: dict[str, dict[str, float]]) -> None:
+    """A table with a row for each evaluation set and a column for each metric."""
+    from headcount.stats.numbers import shown
+
+    metrics = list(dict.fromkeys(name for scores in found.values() for name in scores))
     rows = [
-        (split, *(shown(name, result.metrics[name]) for name in metrics))
-        for split, result in results.items()
+        (split, *(shown(name, scores[name]) if name in scores else "" for name in metrics))
+        for split, scores in found.items()
     ]
     show_rows(console, model, metrics, rows)
-    for split in results:
-        console.print(made.signature(split), highlight=False, markup=False, soft_wrap=True)
 
 
 @with_data(without=("limit_eval",))

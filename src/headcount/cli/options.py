@@ -17,14 +17,19 @@ from rich.console import Console
 
 from headcount.errors import HeadcountError
 from headcount.pruners.methods import DEFAULT
-from headcount.tasks.registry import CLASSES
+from headcount.tasks.registry import CLASSES, LANGUAGE_MODELLING
 
 if TYPE_CHECKING:
     from headcount.runs.recipe import Recipe
     from headcount.runs.settings import RunSettings
 
 Model = Annotated[str, typer.Argument(help="A model folder or a name on the hub.")]
-Task = Annotated[str | None, typer.Option(help=f"One of {', '.join(CLASSES)}.")]
+Task = Annotated[
+    str | None,
+    typer.Option(
+        help=f"One of {', '.join(CLASSES)}. Without it, a language model has {LANGUAGE_MODELLING}."
+    ),
+]
 Data = Annotated[str | None, typer.Option(help="A folder, a file, or a data set on the hub.")]
 Train = Annotated[str | None, typer.Option(help="The training file, if not found by name.")]
 Evaluate = Annotated[
@@ -117,10 +122,12 @@ def run_settings(given: Given) -> RunSettings:
         read = Recipe.read(recipe)
         values = {**read.values, **{k: v for k, v in given.items() if k in top and v is not None}}
         _settings_of_method(read, values)
+        _infer_task(values)
         _refuse_missing(values, f" in {recipe}")
         settings = fill(RunSettings, read, values)
     else:
         values = {name: given[name] for name in top if given.get(name) is not None}
+        _infer_task(values)
         _refuse_missing(values, "")
         settings = RunSettings(**values)
     training = {k: given[k] for k in asdict(TrainingSettings()) if given.get(k) is not None}
@@ -151,6 +158,16 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
     method = values.get("method", DEFAULT)
     # A method that is not text is refused when the recipe is read further.
     values["settings"] = by_method.get(method, {}) if isinstance(method, str) else {}
+
+
+def _infer_task(values: dict[str, Any]) -> None:
+    """Take language modelling for the task of a language model, unless one is said."""
+    model = values.get("model")
+    if values.get("task") is None and values.get("data") is not None and isinstance(model, str):
+        from headcount.loading.folder import is_language_model
+
+        if is_language_model(model):
+            values["task"] = LANGUAGE_MODELLING
 
 
 def _refuse_missing(values: dict[str, Any], where: str) -> None:

@@ -96,7 +96,10 @@ def _batches(
 ) -> dict[str, list[Batch]]:
     collator, size = task.collator(processor, model), settings.training.eval_batch_size
     sets: Mapping[str, Dataset] = task.evaluation_data(processor)
-    return {name: batches_of(data, size, model, collator) for name, data in sets.items()}
+    return {
+        name: batches_of(data, size or task.examples_at_once(data), model, collator)
+        for name, data in sets.items()
+    }
 
 
 def _logits_of(model: PreTrainedModel) -> Logits:

@@ -160,6 +160,15 @@ def refuse_bad_folder(source: str) -> None:
     _refuse_absurd_sizes(file, config)
 
 
+def is_language_model(source: str) -> bool:
+    """Whether a model folder or hub name holds a model that writes text from left to right."""
+    refuse_bad_folder(source)
+    with loading(source):
+        config: Any = AutoConfig.from_pretrained(source, **NO_CODE)
+    names = config.architectures or ()
+    return any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in names)
+
+
 def _refuse_absurd_sizes(file: Path, config: dict[str, Any]) -> None:
     """Refuse numbers of layers, heads and so on that would keep a computer busy for days.
 

@@ -29,7 +29,10 @@ from headcount.runs.unfinished import (
 )
 
 SETTINGS, SCORES, SECONDS = "base_settings.json", "base_metrics.json", "base_seconds.json"
-# Training settings that play no part in the fine-tuning.
+# Settings of a run, and of its training, that play no part in the fine-tuning.
+_OF_THE_CUT = (
+    "method", "keep", "settings", "harness", "harness_tasks", "trained_for", "variant",
+)  # fmt: skip
 LATER = (
     "pruning_epochs", "warm_start", "recovery_epochs", "distil", "distil_temperature",
     "distil_hidden", "pruning_learning_rate", "report_to", "log_every", "evaluate_every",
@@ -98,7 +101,7 @@ def _train(
 def base_settings(settings: RunSettings) -> dict[str, Any]:
     """The settings that decide the fine-tuned model, whatever method comes after."""
     everything = settings.to_dict()
-    for later in ("method", "keep", "settings", "trained_for", "variant"):
+    for later in _OF_THE_CUT:
         del everything[later]
     for later in LATER:
         del everything["training"][later]

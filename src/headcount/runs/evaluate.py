@@ -35,8 +35,10 @@ def evaluate_model(
         The task, and metrics and predictions by evaluation set.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        run, model = open_trained(settings, Path(scratch), progress)
+        run, model = open_trained(settings, Path(scratch), progress, evaluate_only=True)
         progress.begin("preparing data")
+        for line in run.task.remarks:
+            progress.say(line)
         _ = run.sets
         with masked(model, HeadMask.all(find_heads(model)) if mask is None else mask):
             return run.task, run.evaluate(model)
@@ -78,10 +80,10 @@ def score_heads(
 
 
 def open_trained(
-    settings: RunSettings, work: Path, progress: Progress
+    settings: RunSettings, work: Path, progress: Progress, evaluate_only: bool = False
 ) -> tuple[Run, PreTrainedModel]:
     """A run and its model, which must be fine-tuned for the task already."""
-    run = Run.open(settings, work, progress)
+    run = Run.open(settings, work, progress, evaluate_only=evaluate_only)
     model = run.load()
     if not run.task.is_trained(model):
         raise HeadcountError(

@@ -23,6 +23,7 @@ from headcount.pruners.methods import find_pruner, make_pruner, methods_that
 from headcount.pruners.scored import Scored
 from headcount.pruners.settings import PostHocSettings
 from headcount.runs.base_model import fine_tuned, seconds_of
+from headcount.runs.harness import harness_scores, harness_signature, refuse_harness
 from headcount.runs.measure import checked_difference, measure
 from headcount.runs.output import Outcome, load_importances, scoring_seconds, write_outcome
 from headcount.runs.progress import Progress
@@ -34,6 +35,7 @@ from headcount.runs.times import StageTimes
 from headcount.runs.trainer import Evaluation
 from headcount.runs.unfinished import unfinished, unfinished_run
 from headcount.surgery.remove import remove_heads
+from headcount.tasks.base import Task
 from headcount.training.cut_weights import expand
 from headcount.training.history import SelectionHistory
 from headcount.training.teacher import Distillation
@@ -83,6 +85,7 @@ class PruningJob:
         _refuse_freezing(self.pruner, training.recovery_epochs is not None)
         _refuse_no_training(self.pruner, training, options.base is not None)
         self.run = Run.open(settings, unfinished(output), progress)
+        _refuse_harness(settings, self.run.task)
 
     def settings_of(self, keep: float | int | None) -> RunSettings:
         """The settings of a run for one K alone, which would give the same model."""
@@ -98,9 +101,8 @@ class PruningJob:
         self.pruner.bind(find_heads(model))  # a keep that is too large is refused now
         self._refuse_untrained(model)
         run.progress.begin("preparing data")
-        for part, number in run.task.dropped.items():
-            if number:
-                run.progress.say(f"{number} examples of {part} are broken or undecided: left out")
+        for line in run.task.remarks:
+            run.progress.say(line)
         _ = run.sets
         with unfinished_run(
             self.output, run.settings.to_dict(), run.data_digest, self.options.resume
@@ -259,6 +261,21 @@ class PruningJob:
             model = self._whole(small, str(self.options.base or run.source))
         return model, small
 
+    def _harness(self, small: PreTrainedModel) -> Scores:
+        """The scores of the cut model on the tasks of lm-evaluation-harness that are asked for."""
+        settings = self.run.settings
+        if not settings.harness:
+            return {}
+        return harness_scores(
+            small,
+            self.run.processor,
+            settings.harness,
+            self.run.progress,
+            folder=settings.harness_tasks,
+            limit=settings.training.limit_eval,
+            batch_size=settings.training.eval_batch_size,
+        )
+
     def _measure(
         self,
         whole: PreTrainedModel,
@@ -276,6 +293,7 @@ class PruningJob:
         measured = measure(whole, small, batches, run.task.generates, self.options.speed)
         kept, original = len(mask), len(find_heads(whole))
         settings = run.settings
+        harness = self._harness(small)
         return RunResult(
             method=pruner.name,
             metric=run.task.metric,
@@ -295,7 +313,8 @@ class PruningJob:
                     settings.training.recovery_epochs,
                 )
                 for split, data in run.sets.items()
-            },
+            }
+            | {task: harness_signature(task, settings.training.limit_eval) for task in harness},
             heads=Sides(original, kept),
             parameters=measured.parameters,
             bytes=measured.bytes,
@@ -304,7 +323,18 @@ class PruningJob:
             difference=difference,
             seconds=dict(self.times.seconds),
             shared_by=self.options.shared_by,
+            harness=harness,
         )
+
+
+def _refuse_harness(settings: RunSettings, task: Task) -> None:
+    """Refuse tasks of lm-evaluation-harness for other models than it is for."""
+    if settings.harness and task.auto_class != "AutoModelForCausalLM":
+        raise HeadcountError(
+            f"harness names {settings.harness[0]}, but lm-evaluation-harness is for language "
+            f"models and the task is {task.name}; leave out harness"
+        )
+    refuse_harness(settings.harness, settings.harness_tasks)
 
 
 def _is_fitted(pruner: Pruner) -> bool:

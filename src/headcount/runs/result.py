@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class RunResult:
         generated_per_second: generated sentences; None for tasks that do not generate.
         difference: the largest difference between outputs of the masked and of the cut model.
         seconds: the time that each stage took.
+        harness: metrics of the pruned model on tasks of lm-evaluation-harness, by task and name.
         shared_by: how many results share one training. `seconds` has the whole of it, `cost` a
             fair part.
     """
@@ -73,6 +74,7 @@ class RunResult:
     difference: float
     seconds: dict[str, float]
     shared_by: int = 1
+    harness: Scores = field(default_factory=dict)
 
     @property
     def cost(self) -> float:
@@ -94,6 +96,10 @@ class RunResult:
                     f"× {after / before:.2f}" if before else "",
                 )
             )
+        for task, scores in self.harness.items():
+            rows += [
+                (f"{name}, {task}", "–", shown(name, value), "") for name, value in scores.items()
+            ]
         kinds: Sequence[tuple[str, Sides | None, str, float]] = (
             ("heads", self.heads, "{:,.0f}", 1),
             ("parameters", self.parameters, "{:,.0f}", 1),
@@ -149,6 +155,7 @@ def _read_result(data: dict[str, Any]) -> RunResult:
         difference=entry(data, "difference", float),
         seconds=_seconds(entry(data, "seconds", dict)),
         shared_by=entry({"shared_by": 1, **data}, "shared_by", int),
+        harness=_scores({"harness": {}, **data}, "harness"),
     )
     if result.shared_by < 1:
         raise ValueError(f"'shared_by' is {result.shared_by}, expected at least 1")
@@ -186,6 +193,14 @@ def _sides(data: dict[str, Any], name: str) -> Sides:
     if not (before > 0 and after >= 0):
         raise ValueError(f"{name!r} is {before:g} before and {after:g} after a cut")
     return Sides(both["before"], both["after"])  # a count stays a whole number
+
+
+def accuracies(scores: dict[str, float]) -> dict[str, float]:
+    """The metrics of a task of the harness that are accuracies; all of them if none is."""
+    right = {
+        name: value for name, value in scores.items() if name.startswith(("acc", "exact_match"))
+    }
+    return right or scores
 
 
 def signature(

@@ -10,6 +10,7 @@ import copy
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -53,7 +54,12 @@ class Run:
 
     @classmethod
     def open(
-        cls, settings: RunSettings, work: Path, progress: Progress, source: str | None = None
+        cls,
+        settings: RunSettings,
+        work: Path,
+        progress: Progress,
+        source: str | None = None,
+        evaluate_only: bool = False,
     ) -> Run:
         """The run of these settings, with its task and processor loaded.
 
@@ -62,8 +68,10 @@ class Run:
             work: the folder for checkpoints.
             progress: receives each stage and step, for a progress bar.
             source: folder or hub name to take the processor from; None for the settings' model.
+            evaluate_only: nothing is trained or scored, so training data may be missing.
         """
-        task = make_task(settings.task, settings.data_settings())
+        data = replace(settings.data_settings(), evaluate_only=evaluate_only)
+        task = make_task(settings.task, data)
         processor = task.load_processor(source or task.model_folder(settings.model))
         return cls(settings, task, processor, work, progress)
 
@@ -166,7 +174,7 @@ class Run:
 
     def batches(self, data: Dataset, model: PreTrainedModel) -> list[Batch]:
         """Batches of these examples, in their order, on the model's device."""
-        size = self.settings.training.eval_batch_size
+        size = self.settings.training.eval_batch_size or self.task.examples_at_once(data)
         return batches_of(data, size, model, self.task.collator(self.processor, model))
 
 

@@ -87,6 +87,7 @@ class TrainingSettings:
         batch_size: examples per step and process. If memory runs out, lower it and raise
             `accumulation` by the same factor.
         eval_batch_size: examples per batch of an evaluation. It changes speed and memory only.
+            None for 64; for language models, as many as have 2,048 tokens together.
         accumulation: batches whose gradients are added up for one step.
         learning_rate: the highest learning rate of the model's weights.
         pruning_learning_rate: the same for a model that was fine-tuned before: while it is pruned
@@ -103,7 +104,8 @@ class TrainingSettings:
             and costs time.
         limit_train: use this many training examples, the same for every seed; None for all.
         limit_eval: use this many examples of each evaluation set; None for all.
-        max_length: cut longer inputs to this many tokens.
+        max_length: cut longer inputs to this many tokens; None for 128. In language modelling it is
+            the size of windows and blocks; None for 2,048 and 512.
         log_every: steps between two logs. The selection history has one entry for each log.
         evaluate_every: steps between two evaluations while pruning, for the selection history;
             None for none. Each evaluates the model with only the selected heads (before a handover
@@ -121,7 +123,7 @@ class TrainingSettings:
     distil_hidden: bool | None = None
     max_steps: int | None = None
     batch_size: int = 32
-    eval_batch_size: int = 64
+    eval_batch_size: int | None = None
     accumulation: int = 1
     learning_rate: float | None = None
     pruning_learning_rate: float | None = None
@@ -135,7 +137,7 @@ class TrainingSettings:
     gradient_checkpointing: bool = False
     limit_train: int | None = None
     limit_eval: int | None = None
-    max_length: int = 128
+    max_length: int | None = None
     log_every: int = 10
     evaluate_every: int | None = None
     report_to: tuple[str, ...] = ()
@@ -224,6 +226,8 @@ class RunSettings:
         training: how the model is trained.
         examples: where in the data the examples are.
         settings: settings of the method by name; `headcount methods NAME` lists them.
+        harness: tasks of lm-evaluation-harness to evaluate the pruned model on, besides its own.
+        harness_tasks: a folder with YAML files of such tasks of your own; None for none.
         trained_for: every K of the training that this result comes from; None for K alone.
         variant: a study's name for this method with these settings; None for the method's name.
     """
@@ -237,6 +241,8 @@ class RunSettings:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     examples: ExampleSettings = field(default_factory=ExampleSettings)
     settings: dict[str, Any] = field(default_factory=dict)
+    harness: tuple[str, ...] = ()
+    harness_tasks: str | None = None
     trained_for: tuple[float | int, ...] | None = None
     variant: str | None = None
 

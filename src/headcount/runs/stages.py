@@ -169,14 +169,14 @@ class Watch(TrainerCallback):
             self._note(state.global_step)
 
     def _note(self, step: int) -> None:
-        with _chance_untouched():
+        with chance_untouched():
             task, processor = self.run.task, self.run.processor
             (result,) = evaluate(self.trainer, task, processor, self.data, Silent()).values()
         self.trainer.history.record_metric(step, float(result.metrics[task.metric]))
 
 
 @contextmanager
-def _chance_untouched() -> Iterator[None]:
+def chance_untouched() -> Iterator[None]:
     """Restore all random generators at the end: even an ordered data loader draws a seed."""
     python, numpy = random.getstate(), np.random.get_state()
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelerate import PartialState
 from datasets import Dataset
+from torch import Tensor, nn
 from torch.utils.data import Sampler
 from transformers import (
     EvalPrediction,
@@ -80,6 +81,8 @@ def make_trainer(
         trainer = _PRUNING[task.generates](pruner=pruner, **taught, **options)
     else:
         trainer = _PLAIN[task.generates](**options)
+    if isinstance(trainer, _Reducing):
+        trainer.scores_logits = task.scores_logits
     for talkative in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(talkative)
     return trainer
@@ -109,7 +112,7 @@ def training_arguments(
         num_train_epochs=epochs,
         max_steps=settings.max_steps or -1,
         per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=settings.eval_batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or task.examples_at_once(),
         gradient_accumulation_steps=settings.accumulation,
         gradient_checkpointing=settings.gradient_checkpointing,
         bf16=settings.precision == "bf16",
@@ -150,7 +153,34 @@ class _BeginEpoch(TrainerCallback):
         self.buckets.begin_epoch(int((state.epoch or 0.0) + 1e-6))
 
 
-class _Plain(_Bucketed, Trainer):
+class _Reducing(Trainer):
+    """Computes no loss in an evaluation where the task computes it from the logits.
+
+    Attributes:
+        scores_logits: see `Task`.
+    """
+
+    scores_logits = False
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Tensor | None, Any, Any]:
+        """A batch of an evaluation; without labels, a model computes no loss that nobody needs.
+
+        The loss of a language model takes a copy of all logits.
+        """
+        if not self.scores_logits:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        given = {name: value for name, value in inputs.items() if name != "labels"}
+        _, logits, _ = super().prediction_step(model, given, False, ignore_keys)
+        return None, logits, self._prepare_inputs({"labels": inputs["labels"]})["labels"]
+
+
+class _Plain(_Reducing, _Bucketed):
     pass
 
 
@@ -158,7 +188,7 @@ class _PlainSeq2Seq(_Bucketed, Seq2SeqTrainer):
     pass
 
 
-class _Pruning(_Bucketed, PruningTrainer):
+class _Pruning(_Reducing, _Bucketed, PruningTrainer):
     pass
 
 

@@ -52,6 +52,9 @@ class StudySettings:
             for the count that the method finds) and `seeds` (a list, or lists by number of heads)
             replace the study's. `training` has what is different for this entry. `one_run` prunes
             to every keep with one training.
+        harness: tasks of lm-evaluation-harness to evaluate every pruned model on, besides the
+            study's task; their accuracies are rows of `results.csv`.
+        harness_tasks: a folder with YAML files of such tasks of your own; None for none.
         speed: measure how fast every pruned model is, beside the unpruned one, after all runs.
         models: keep the weights of every pruned model. They take much space in a large study.
     """
@@ -65,6 +68,8 @@ class StudySettings:
     training: TrainingSettings = field(default_factory=TrainingSettings)
     examples: ExampleSettings = field(default_factory=ExampleSettings)
     settings: dict[str, Any] = field(default_factory=dict)
+    harness: tuple[str, ...] = ()
+    harness_tasks: str | None = None
     speed: bool = True
     models: bool = False
 
@@ -114,7 +119,10 @@ class StudySettings:
 
     def jobs(self) -> Iterator[Job]:
         """Everything to do, seed by seed, the unpruned model first."""
-        common = RunSettings(self.model, self.task, self.data, examples=self.examples)
+        common = RunSettings(
+            self.model, self.task, self.data, examples=self.examples, harness=self.harness,
+            harness_tasks=self.harness_tasks,
+        )  # fmt: skip
         entries = sorted(self.entries(), key=lambda entry: entry.method != UNPRUNED)
         every = (seeds for entry in entries for seeds in entry.seeds.values())
         for seed in dict.fromkeys(seed for seeds in every for seed in seeds):

@@ -99,7 +99,7 @@ class StudyData:
             runs = [self.runs[name] for name in rows["run"] if name]
             greater = (
                 runs[0].result.greater_is_better
-                if runs
+                if runs and runs[0].result.metric == metric
                 else not str(metric).startswith(("perplexity", "loss"))
             )
             yield Comparison(
@@ -207,7 +207,9 @@ def _run_of(row: pd.Series, runs: dict[str, Run]) -> str:
         and run.result.signatures.get(row["split"]) == row["signature"]
         and Path(str(run.settings.get("model", ""))).name == Path(row["model"]).name
         and math.isclose(
-            run.result.scores.get(row["split"], {}).get(row["metric"], math.nan),
+            {**run.result.harness, **run.result.scores}.get(row["split"], {}).get(
+                row["metric"], math.nan
+            ),
             row["value"],
             rel_tol=1e-6,
             abs_tol=1e-9,

@@ -10,7 +10,7 @@ from headcount.errors import HeadcountError
 from headcount.json_file import read_json
 from headcount.runs.escape import csv_text, read_csv_cell, write_names
 from headcount.runs.result import FILE as RESULT
-from headcount.runs.result import RunResult
+from headcount.runs.result import RunResult, accuracies
 from headcount.runs.unfinished import SETTINGS, UNFINISHED
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ _TEXTS = ("model", "task", "method", "split", "metric", "signature")
 
 def write_results(folder: Path) -> dict[str, str]:
     """Write `results.csv` from all finished runs: one row per run and evaluation set.
+
+    Tasks of lm-evaluation-harness are such sets, with a row for each accuracy.
 
     Returns:
         Why runs are left out, by their names: their files are damaged.
@@ -62,20 +64,29 @@ def _rows(run: Path) -> list[tuple[object, ...]]:
                 settings["keep"],
                 settings["seed"],
                 split,
-                result.metric,
-                scores[result.metric],
+                metric,
+                value,
                 int(result.heads.after),
                 int(result.parameters.after),
                 round(result.cost, 1),
                 result.signatures[split],
             )
-            for split, scores in result.scores.items()
+            for split, metric, value in _values(result)
         ]
     except (HeadcountError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise HeadcountError(
             f"its files are damaged ({_reason(error)}); delete the folder {run}, and headcount "
             "compare does the run again"
         ) from error
+
+
+def _values(result: RunResult) -> Iterator[tuple[str, str, float]]:
+    """Evaluation set, metric and value of each row of a run."""
+    for split, scores in result.scores.items():
+        yield split, result.metric, scores[result.metric]
+    for task, scores in result.harness.items():
+        for metric, value in accuracies(scores).items():
+            yield task, metric, value
 
 
 def _reason(error: Exception) -> str:

@@ -328,7 +328,8 @@ def _timed(study: StudySettings, places: Places, runs: Runs) -> Iterator[str]:
     nn.Module.to(whole, PartialState().device)
     data = next(iter(task.evaluation_data(processor).values()))
     collator = task.collator(processor, whole)
-    batches = batches_of(data, first.training.eval_batch_size, whole, collator)
+    size = first.training.eval_batch_size or task.examples_at_once(data)
+    batches = batches_of(data, size, whole, collator)
     for name, run in runs.items():
         folder = places.run(name)
         small = copy.deepcopy(whole)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Processor = Any
 Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
 Prediction = int | float | str
+_MAX_LENGTH = 128  # tokens of an input, unless the task or the user says otherwise
+_AT_ONCE = 64  # examples of a batch of an evaluation, also
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,14 @@ class DataSettings:
             training data.
         source: for translation, the language to translate from: a file's ending or a column.
         target: for translation, the language to translate into: a file's ending or a column.
-        max_length: the longest input in tokens; longer ones are cut.
+        max_length: the longest input in tokens; longer ones are cut. None for the task's own.
         limit_train: how many training examples to use, drawn with `seed`; None for all.
         limit_eval: how many examples of every evaluation set to use, drawn with `seed`; None
             for all.
         seed: draws the examples when they are limited. Give runs that you compare the same one,
             whatever their own seeds are.
         weights_seed: draws the first weights of a model that is made from scratch.
+        evaluate_only: no training data are needed, so they may be missing.
         cache: the folder that keeps prepared data for later runs; None for the usual one.
         options: what only this task knows; see the class of its options.
     """
@@ -61,11 +64,12 @@ class DataSettings:
     labels: tuple[str, ...] = ()
     source: str | None = None
     target: str | None = None
-    max_length: int = 128
+    max_length: int | None = None
     limit_train: int | None = None
     limit_eval: int | None = None
     seed: int = 0
     weights_seed: int = 0
+    evaluate_only: bool = False
     cache: Path | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -85,6 +89,7 @@ class Task(ABC):
         greater_is_better: whether a higher value of that metric is better; not so for perplexity.
         generates: whether predictions are generated text, which needs a sequence-to-sequence
             trainer.
+        scores_logits: whether `reduce` computes the loss itself, so that the model need not.
         auto_class: the class of transformers that loads its models.
         training: training arguments that this task changes, for example label smoothing.
     """
@@ -94,6 +99,7 @@ class Task(ABC):
     metric: str
     greater_is_better: ClassVar[bool] = True
     generates: ClassVar[bool] = False
+    scores_logits: ClassVar[bool] = False
 
     def __init__(self, settings: DataSettings) -> None:
         self.settings = settings
@@ -114,6 +120,28 @@ class Task(ABC):
     def dropped(self) -> dict[str, int]:
         """How many examples of each part were left out because they are broken or undecided."""
         return {}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Sentences about the data that a user should see before a run."""
+        return tuple(
+            f"{number} examples of {part} are broken or undecided: left out"
+            for part, number in self.dropped.items()
+            if number
+        )
+
+    @property
+    def max_length(self) -> int:
+        """The longest input in tokens."""
+        return self.settings.max_length or _MAX_LENGTH
+
+    def examples_at_once(self, data: Dataset | None = None) -> int:
+        """How many examples a batch of an evaluation has, unless the settings say it.
+
+        Args:
+            data: the examples; None for those of the evaluation sets.
+        """
+        return _AT_ONCE
 
     def model_folder(self, model: str) -> str:
         """The model as a folder or hub name; a task that makes new models writes one first."""

@@ -108,7 +108,7 @@ class TextClassification(Task):
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The model with its own classifier if that has these labels, or with a fresh one."""
-        loaded, order = load_classifier(model, processor, self.labels, self.settings.max_length)
+        loaded, order = load_classifier(model, processor, self.labels, self.max_length)
         if self._asked_for_data and order != self._order:
             raise HeadcountError(
                 f"{model} has its labels in another order than the data that was prepared before; "
@@ -172,7 +172,7 @@ class TextClassification(Task):
         self._asked_for_data = True
         rows = draw(len(examples), limit, self.settings.seed)
         examples = examples.select(rows)
-        length = self.settings.max_length
+        length = self.max_length
         names = ("first", "second")[: len(examples.texts)]
 
         def tokenise(batch: Batch) -> Batch:

@@ -1,4 +1,8 @@
-"""Language modelling: text in, perplexity out."""
+"""Language modelling: text in, perplexity out, as papers on compression report it.
+
+`texts.py` reads the text. Here it becomes tokens, the tokens become windows, and the losses of the
+windows become one perplexity.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from datasets import Dataset
 from torch import Tensor, stack
 from torch.nn import functional as F
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     DataCollatorForSeq2Seq,
     EvalPrediction,
@@ -23,14 +28,19 @@ from transformers import (
 
 from headcount.batch import evaluating
 from headcount.errors import HeadcountError
-from headcount.tasks import hub
+from headcount.loading.folder import NO_CODE, loading
 from headcount.tasks.base import Collator, DataSettings, Processor, Task, read_options
-from headcount.tasks.files import find_data, find_text, list_folder, read_text
 from headcount.tasks.models import load_for, load_tokenizer
 from headcount.tasks.prepared import cache_folder, draw, fingerprint, prepared
+from headcount.tasks.texts import HELD_OUT, JOIN, held_out_line, read_texts
 
-_VALIDATION = ("validation", "valid", "val", "dev", "eval", "test")
-_PIECE = 10_000  # how many characters are tokenised at once, at least
+WINDOW = 2048  # tokens of an evaluation window, as in the papers of GPTQ, SparseGPT and Wanda
+BLOCK = 512  # tokens of a training block: what a step remembers grows with it
+_AT_ONCE = 2048  # tokens of a batch whose size is not given: 50,000 words make 400 MB of logits
+_PIECE = 10_000  # how many characters of training text are tokenised at once, at least
+_WHOLE = 20_000_000  # characters of an evaluation text that is still tokenised in one piece
+_ROWS = 256  # tokens whose logits are reduced at once
+_Tokens = Any  # an array of whole numbers
 
 
 @dataclass(frozen=True)
@@ -38,63 +48,127 @@ class LanguageModellingOptions:
     """The options of language modelling.
 
     Attributes:
-        block_size: how many tokens a block has; 0 for `max_length`, or the tokenizer's own limit
-            if that is smaller.
+        block_size: how many tokens a window or block has. 0 for `max_length`; if that is not given
+            either, 2,048 for evaluation and 512 for training, or what the model reads if less.
+        stride: tokens from one evaluation window to the next. 0 for windows that do not overlap. A
+            smaller one than the window gives tokens more context, and takes longer.
+        whole_windows: leave out a last window that is shorter, as the scripts of GPTQ and Wanda do.
+        join: what is put between the rows of a table or a data set.
         config: the configuration of a data set on the hub; None for its only one.
     """
 
     block_size: int = 0
+    stride: int = 0
+    whole_windows: bool = False
+    join: str = JOIN
     config: str | None = None
 
 
-class LanguageModelling(Task):
-    """Text, a decoder-only model, perplexity.
-
-    Data is a folder with files such as `train.txt` and `valid.txt` (plain or gzip), one such file
-    with others named in `evaluate`, or a data set on the hub with a column of text. The whole text
-    is tokenised and cut into blocks. `limit_train` and `limit_eval` are numbers of blocks.
-
-    Training blocks do not overlap, and an incomplete last one is dropped. An evaluation block
-    begins with the last token of the block before, and the last one may be short. So every token
-    except the first is predicted exactly once.
-
-    Perplexity is per token: only compare models with the same tokenizer and block size.
+class CausalTask(Task):
+    """What tasks of language models have in common: the model, its limit, and small batches.
 
     Args:
-        settings: which data, and how much of it; for `options` see `LanguageModellingOptions`.
+        settings: which data, and how much of it.
     """
 
-    name = "language-modelling"
     auto_class: ClassVar[str] = "AutoModelForCausalLM"
-    metric = "perplexity"
-    greater_is_better: ClassVar[bool] = False
+    scores_logits: ClassVar[bool] = True
 
     def __init__(self, settings: DataSettings) -> None:
         super().__init__(settings)
-        self.options = read_options(LanguageModellingOptions(), settings.options, self.name)
-        if self.options.block_size and self.options.block_size < 2:
-            raise HeadcountError(
-                f"blocks of {self.options.block_size} tokens have nothing to predict; "
-                "give a block_size of at least 2"
-            )
-        self._texts = read_texts(settings, self.options.config)
+        self.limit: int | None = None  # what the model reads, in tokens
 
     def load_processor(self, model: str) -> Processor:
         """The model's tokenizer. It pads on the right, so that positions start at 0."""
         tokenizer = load_tokenizer(model)
         tokenizer.padding_side = "right"
+        with loading(model):
+            config = AutoConfig.from_pretrained(model, **NO_CODE)
+        said = getattr(config.get_text_config(), "max_position_embeddings", None)
+        positions = said if isinstance(said, int) and said > 0 else WINDOW
+        # A tokenizer that knows no limit says 10 ** 30.
+        self.limit = min(positions, tokenizer.model_max_length)
         return tokenizer
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
-        """The model, if it reads from left to right and can read a whole block."""
+        """The model, if it reads from left to right."""
         loaded = load_for(AutoModelForCausalLM, model, self.name, whole=True)
         if sees_what_comes(loaded):
             raise HeadcountError(
                 f"{model} is a {type(loaded).__name__} that sees the words it has to predict; give "
                 "a model that reads from left to right"
             )
-        size = self.block_size(processor)
+        return loaded
+
+    def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
+        """A function that pads a short example, and its labels with -100."""
+        return DataCollatorForSeq2Seq(processor, label_pad_token_id=-100)
+
+    def examples_at_once(self, data: Dataset | None = None) -> int:
+        """As many examples as have 2,048 tokens together, so that their logits fit into memory."""
+        longest = self.longest if data is None or not len(data) else max(data["length"])
+        return max(1, _AT_ONCE // longest)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens an evaluation example has at most."""
+        return min(WINDOW, self.limit or WINDOW)
+
+
+class LanguageModelling(CausalTask):
+    """Text, a decoder-only model, perplexity.
+
+    Data is a folder with files such as `train.txt` and `valid.txt`, one file, or a data set on the
+    hub with a column of text; see `read_texts`. The whole text is tokenised. What the tokenizer
+    puts before a text (a beginning-of-text token, or nothing) comes once, at the very start of an
+    evaluation text. `limit_train` and `limit_eval` are numbers of blocks and windows.
+
+    Evaluation windows do not overlap, and the last one may be short. In each, every token except
+    the first is predicted, from those before it in the window. With a `stride`, windows overlap,
+    and a window counts only the tokens that no window before it had. So each token counts at most
+    once; the first token of the text never does.
+
+    Perplexity is per token: only compare models with the same tokenizer, window and stride. Bits
+    per byte can be compared between tokenizers: the loss of the counted tokens in bits, divided by
+    the UTF-8 bytes of their text.
+
+    Training blocks do not overlap, and an incomplete last one is dropped.
+
+    Args:
+        settings: which data, and how much of it; for `options` see `LanguageModellingOptions`.
+    """
+
+    name = "language-modelling"
+    metric = "perplexity"
+    greater_is_better: ClassVar[bool] = False
+
+    def __init__(self, settings: DataSettings) -> None:
+        super().__init__(settings)
+        self.options = read_options(LanguageModellingOptions(), settings.options, self.name)
+        size, stride = self.options.block_size, self.options.stride
+        if size < 0 or size == 1:
+            raise HeadcountError(
+                f"blocks of {size} tokens have nothing to predict; give a block_size of at least 2"
+            )
+        if stride < 0:
+            raise HeadcountError(
+                f"stride is {stride}, expected tokens from one window to the next; give at least 1"
+            )
+        self._texts = read_texts(settings, self.options.config, self.options.join)
+        self._bytes: dict[str, int] = {}  # of the text that is counted, by evaluation set
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """That part of the training text was held out, if it was."""
+        if HELD_OUT not in self._texts:
+            return ()
+        return (held_out_line(self._texts["train"], self._texts[HELD_OUT]),)
+
+    def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
+        """The model, if it reads from left to right and can read a whole window."""
+        loaded = super().load_model(model, processor)
         limit = getattr(loaded.config.get_text_config(), "max_position_embeddings", None)
+        size = max(self.window, self.block)
         if isinstance(limit, int) and 0 < limit < size:
             raise HeadcountError(
                 f"{model} reads at most {limit} tokens, but blocks have {size}; "
@@ -102,152 +176,229 @@ class LanguageModelling(Task):
             )
         return loaded
 
-    def block_size(self, processor: Processor) -> int:
-        """How many tokens a block has."""
-        return self.options.block_size or min(self.settings.max_length, processor.model_max_length)
+    @property
+    def window(self) -> int:
+        """How many tokens an evaluation window has."""
+        return self._size(WINDOW)
+
+    @property
+    def block(self) -> int:
+        """How many tokens a training block has."""
+        return self._size(BLOCK)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens an evaluation example has at most."""
+        return self.window
+
+    def _size(self, usual: int) -> int:
+        wanted = self.settings.max_length or usual
+        return self.options.block_size or min(wanted, self.limit or wanted)
 
     def train_data(self, processor: Processor) -> Dataset:
         """Whole blocks within the limit."""
-        tokens, size = self._tokens("train", processor), self.block_size(processor)
+        if "train" not in self._texts:
+            raise HeadcountError(
+                f"{self.settings.data} has no training text, only text to evaluate on; name a file "
+                "as train"
+            )
+        tokens, size = self._train_tokens(processor), self.block
         starts = range(0, len(tokens) - size + 1, size)
         if not starts:
             raise HeadcountError(
                 f"the training text has {len(tokens)} tokens, less than one block of {size}; "
                 "give more text or a smaller block_size"
             )
-        return self._blocks(tokens, starts, size, self.settings.limit_train)
+        rows = draw(len(starts), self.settings.limit_train, self.settings.seed)
+        blocks = [tokens[starts[row] : starts[row] + size].tolist() for row in rows]
+        return _examples(blocks, blocks)
 
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
-        """Blocks that overlap by a token; only the last one may be short."""
-        found, size = {}, self.block_size(processor)
-        for split in list(self._texts)[1:]:
-            tokens = self._tokens(split, processor)
-            if len(tokens) < 2:
+        """The windows of every evaluation text; labels of tokens that do not count are -100."""
+        found, size = {}, self.window
+        stride = self.options.stride or size
+        if stride > size:
+            raise HeadcountError(
+                f"stride is {stride}, which leaves out tokens between windows of {size}; give at "
+                f"most {size}"
+            )
+        for split in self._texts:
+            if split == "train":
+                continue
+            tokens, lengths = self._evaluation_tokens(split, processor)
+            windows = windows_of(len(tokens), size, stride, self.options.whole_windows)
+            if not windows:
+                least = size if self.options.whole_windows else 2
                 raise HeadcountError(
-                    f"the text of {split} has {len(tokens)} tokens, expected at least 2; "
+                    f"the text of {split} has {len(tokens)} tokens, expected at least {least}; "
                     "give more text"
                 )
-            starts = range(0, len(tokens) - 1, size - 1)
-            found[split] = self._blocks(tokens, starts, size, self.settings.limit_eval)
+            rows = draw(len(windows), self.settings.limit_eval, self.settings.seed)
+            drawn = [windows[row] for row in rows]
+            self._bytes[split] = sum(int(lengths[w.counted : w.end].sum()) for w in drawn)
+            inputs = [tokens[w.begin : w.end].tolist() for w in drawn]
+            labels = [
+                [-100] * (w.counted - w.begin) + tokens[w.counted : w.end].tolist() for w in drawn
+            ]
+            found[split] = _examples(inputs, labels)
         return found
 
-    def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
-        """A function that pads a short block, and its labels with -100."""
-        return DataCollatorForSeq2Seq(processor, label_pad_token_id=-100)
-
     def reduce(self, logits: Any, labels: Tensor) -> Tensor:
-        """For each block, the sum of the negative log-likelihood and the number of tokens.
+        """For each window, the sum of the negative log-likelihood and the number of tokens.
 
         The logits of a whole evaluation set would not fit into memory.
         """
         scores: Tensor = logits[0] if isinstance(logits, tuple) else logits
         rows = []
         for row, label in zip(scores[:, :-1], labels[:, 1:], strict=True):
-            loss = F.cross_entropy(row.float(), label, ignore_index=-100, reduction="sum")
+            parts = zip(row.split(_ROWS), label.split(_ROWS), strict=True)
+            losses = [
+                F.cross_entropy(part.float(), right, ignore_index=-100, reduction="sum")
+                for part, right in parts
+            ]
+            loss = stack(losses).sum()
             rows.append(stack([loss, (label != -100).sum().to(loss.dtype)]))
         return stack(rows)
 
     def predictions(
         self, output: EvalPrediction, processor: Processor, split: str
     ) -> Sequence[float]:
-        """The sum of the negative log-likelihood of each block."""
+        """The sum of the negative log-likelihood of each window."""
         return [float(loss) for loss in np.asarray(output.predictions)[:, 0]]
 
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
-        """The perplexity, the mean loss (its logarithm), and the number of tokens."""
+        """The perplexity, bits per byte, the mean loss, and the number of counted tokens."""
         losses, tokens = np.asarray(output.predictions, dtype=np.float64).sum(axis=0)
         loss = float(losses / tokens)
-        perplexity = math.exp(loss) if loss < 700 else math.inf
-        return {"perplexity": perplexity, "loss": loss, "tokens": float(tokens)}
+        found = {"perplexity": math.exp(loss) if loss < 700 else math.inf}
+        if self._bytes.get(split):
+            found["bits_per_byte"] = float(losses) / math.log(2) / self._bytes[split]
+        return {**found, "loss": loss, "tokens": float(tokens)}
 
     def signature(self, split: str) -> str:
-        """The data and the block size, which limits the context of a token."""
-        size = self.options.block_size or f"<={self.settings.max_length}"
-        return f"data:{Path(self.settings.data).name}-{split}|perplexity:per-token|block:{size}"
+        """The data, and the window and stride, which limit the context of a token."""
+        parts = [f"data:{Path(self.settings.data).name}-{split}", "perplexity:per-token"]
+        parts += [f"window:{self.window}", f"stride:{self.options.stride or self.window}"]
+        return "|".join([*parts, *(["whole-windows"] if self.options.whole_windows else [])])
 
     def read_columns(self) -> dict[str, Sequence[str]]:
         """The text of every set."""
         return {split: [text] for split, text in self._texts.items()}
 
-    def _tokens(self, split: str, processor: Processor) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _train_tokens(self, processor: Processor) -> _Tokens:
         def tokenise(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
             found = processor(batch["text"], add_special_tokens=False, verbose=False)
             return {"input_ids": found["input_ids"]}
 
-        pieces = list(_pieces(self._texts[split]))
+        pieces = list(_pieces(self._texts["train"]))
         depends_on = [fingerprint(processor), "no special tokens"]
         data = prepared({"text": pieces}, tokenise, depends_on, cache_folder(self.settings))
         return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in data["input_ids"]])
 
-    def _blocks(self, tokens: Any, starts: range, size: int, limit: int | None) -> Dataset:
-        rows = draw(len(starts), limit, self.settings.seed)
-        blocks = [tokens[starts[row] : starts[row] + size].tolist() for row in rows]
-        return Dataset.from_dict(
-            {
-                "input_ids": blocks,
-                "attention_mask": [[1] * len(block) for block in blocks],
-                "labels": blocks,
-                "length": [len(block) for block in blocks],
-            }
+    def _evaluation_tokens(self, split: str, processor: Processor) -> tuple[_Tokens, _Tokens]:
+        """The tokens of a text, and of how many of its bytes each was made."""
+
+        def tokenise(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+            made = [tokens_and_bytes(text, processor) for text in batch["text"]]
+            return {"input_ids": [ids for ids, _ in made], "bytes": [sizes for _, sizes in made]}
+
+        text = self._texts[split]
+        # A tokenizer that marks the beginning of a text would do so in every piece. So texts of the
+        # usual size stay whole; one that is too large for that has a thousand windows and more.
+        pieces = [text] if len(text) <= _WHOLE else list(_pieces(text))
+        depends_on = [fingerprint(processor), "no special tokens", "bytes"]
+        data = prepared({"text": pieces}, tokenise, depends_on, cache_folder(self.settings))
+        first = opening(processor)
+        tokens = [first, *data["input_ids"]]
+        lengths = [[0] * len(first), *data["bytes"]]
+        return (
+            np.concatenate([np.asarray(part, dtype=np.int64) for part in tokens]),
+            np.concatenate([np.asarray(part, dtype=np.int64) for part in lengths]),
         )
 
 
-def read_texts(settings: DataSettings, config: str | None = None) -> dict[str, str]:
-    """The text of the training set, called `train`, and of every evaluation set.
+@dataclass(frozen=True)
+class Window:
+    """Part of a text, in tokens.
 
-    Raises:
-        HeadcountError: a text is missing, empty or damaged.
+    Attributes:
+        begin: its first token.
+        counted: its first token that is predicted and counted; all after it are, too.
+        end: the token after its last.
     """
-    path = find_data(settings.data, (".txt",))
-    if path is None:
-        return _read_hub(settings, config)
-    folder = path if path.is_dir() else path.parent
-    train = settings.train or ("" if path.is_dir() else path.name)
-    texts = {"train": _read(folder, train, ("train",))}
-    for name in settings.evaluate or ("",):
-        found = _read(folder, name, _VALIDATION)
-        texts[_short(name) if name else "validation"] = found
-    return texts
+
+    begin: int
+    counted: int
+    end: int
 
 
-def _read(folder: Path, name: str, usual: tuple[str, ...]) -> str:
-    if name:
-        path = find_text(folder, name) or find_text(folder, f"{name}.txt")
+def windows_of(length: int, size: int, stride: int, whole: bool = False) -> list[Window]:
+    """The windows of a text of this many tokens; a token is counted in the first that predicts it.
+
+    Args:
+        length: the number of tokens.
+        size: tokens of a window; the last one may have fewer.
+        stride: tokens from the beginning of one window to that of the next.
+        whole: leave out a last window that has fewer.
+    """
+    windows, done = [], 0  # the tokens before `done` were in a window
+    for begin in range(0, length, stride):
+        end = min(begin + size, length)
+        counted = max(done, begin + 1)
+        if counted < end and (end - begin == size or not whole):
+            windows.append(Window(begin, counted, end))
+        done = end
+        if end == length:
+            break
+    return windows
+
+
+def opening(processor: Processor) -> list[int]:
+    """The tokens that a tokenizer puts before a text: one for its beginning, or none."""
+    given, plain = (
+        processor("a", add_special_tokens=special)["input_ids"] for special in (True, False)
+    )
+    for start in range(len(given) - len(plain) + 1):
+        if given[start : start + len(plain)] == plain:
+            return list(given[:start])
+    return []
+
+
+def tokens_and_bytes(text: str, processor: Processor) -> tuple[list[int], list[int]]:
+    """The tokens of a text, and how many of its UTF-8 bytes each stands for; the sum is all bytes.
+
+    Characters that no token covers belong to the token after them, those at the end to the last.
+    Several tokens of one character share it: the first has all its bytes. A tokenizer that does not
+    say where its tokens are gives each an equal share.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if not processor.is_fast:
+        ids = processor(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ends = np.arange(1, len(ids) + 1) * size // max(len(ids), 1)
     else:
-        path = _by_name(folder, usual)
-    if path is None:
-        present = [p.name for p in list_folder(folder) if p.is_file()]
-        raise HeadcountError(
-            f"{folder} has no text {name or usual[0]}.txt or {name or usual[0]}.txt.gz; it has "
-            f"{', '.join(present[:8]) or 'no files'}: name files as train and evaluate"
+        found = processor(
+            text, add_special_tokens=False, verbose=False, return_offsets_mapping=True
         )
-    return read_text(path)
+        ids = found["input_ids"]
+        signs = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        widths = 1 + (signs > 0x7F) + (signs > 0x7FF) + (signs > 0xFFFF).astype(np.int64)
+        position = np.concatenate([[0], np.cumsum(widths)])  # of each character, in bytes
+        last = np.asarray([end for _, end in found["offset_mapping"]], dtype=np.int64)
+        ends = position[np.maximum.accumulate(last)] if len(ids) else last
+    if len(ids):
+        ends[-1] = size
+    return list(ids), np.diff(ends, prepend=0).tolist()
 
 
-def _by_name(folder: Path, usual: tuple[str, ...]) -> Path | None:
-    """The only file with one of these words in its name, such as `wiki.train.tokens`."""
-    for word in usual:
-        pattern = re.compile(rf"(^|[._-]){word}([._-]|$)")
-        found = [p for p in list_folder(folder) if p.is_file() and pattern.search(p.name)]
-        if len(found) > 1:
-            raise HeadcountError(
-                f"{folder} has several files for {word}: {found[0].name}, {found[1].name}; "
-                "name files as train and evaluate"
-            )
-        if found:
-            return found[0]
-    return None
-
-
-def _read_hub(settings: DataSettings, config: str | None) -> dict[str, str]:
-    parts = hub.load(settings.data, config)
-    texts = {}
-    for name, read in hub.chosen(parts, settings, _VALIDATION).items():
-        rows = read().texts(settings.text[0] if settings.text else "text", missing="")
-        texts[name] = "\n".join(row.rstrip("\n") for row in rows)
-    if len(texts) == 1:
-        raise HeadcountError(f"{settings.data} has no validation part; name one in evaluate")
-    return texts
+def _examples(inputs: list[list[int]], labels: list[list[int]]) -> Dataset:
+    return Dataset.from_dict(
+        {
+            "input_ids": inputs,
+            "attention_mask": [[1] * len(one) for one in inputs],
+            "labels": labels,
+            "length": [len(one) for one in inputs],
+        }
+    )
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -261,10 +412,6 @@ def _pieces(text: str) -> Iterator[str]:
             yield text[start : end.end()]
             start = end.end()
     yield text[start:]
-
-
-def _short(name: str) -> str:
-    return Path(name).name.removesuffix(".gz").removesuffix(".txt")
 
 
 def sees_what_comes(model: PreTrainedModel) -> bool:

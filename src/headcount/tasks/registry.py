@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headcount.tasks.base import DataSettings, Task
 
 GLUE_NAMES = ("mnli", "sst2", "cola", "mrpc", "rte", "qnli", "qqp", "stsb")
+LANGUAGE_MODELLING = "language-modelling"
 
 # Module and class of each task. A module is imported when its task is made, because each one
 # needs other packages.
@@ -20,7 +21,8 @@ CLASSES: dict[str, tuple[str, str]] = {
     **dict.fromkeys(GLUE_NAMES, ("classification", "GlueTask")),
     "classification": ("classification", "Classification"),
     "translation": ("translation", "Translation"),
-    "language-modelling": ("language_modelling", "LanguageModelling"),
+    LANGUAGE_MODELLING: ("language_modelling", "LanguageModelling"),
+    "lambada": ("lambada", "Lambada"),
     "image-classification": ("images", "ImageClassification"),
 }
 

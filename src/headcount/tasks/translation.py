@@ -257,14 +257,14 @@ class Translation(Task):
             sources = [self.options.prefix + source for source in batch["source"]]
             found = processor(
                 sources, text_target=batch["target"], truncation=True,
-                max_length=self.settings.max_length,
+                max_length=self.max_length,
             )  # fmt: skip
             return {name: found[name] for name in ("input_ids", "attention_mask", "labels")}
 
         columns = {"source": pairs.sources, "target": pairs.targets}
         languages = [str(getattr(processor, side, "")) for side in ("src_lang", "tgt_lang")]
         depends_on = [
-            fingerprint(processor), str(self.settings.max_length), self.options.prefix, *languages
+            fingerprint(processor), str(self.max_length), self.options.prefix, *languages
         ]  # fmt: skip
         data = prepared(columns, tokens, depends_on, cache_folder(self.settings))
         return with_columns(data, {"row": pairs.rows})

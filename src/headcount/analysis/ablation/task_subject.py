@@ -72,10 +72,11 @@ class TaskSubject(Subject):
         """Answer a set; masks share forward passes, except where text is generated."""
         if self.of.generates:
             return self._generated(split, masks)
-        rows = self.settings.training.eval_batch_size
+        data = self._data[split]
+        rows = self.settings.training.eval_batch_size or self.of.examples_at_once(data)
         collator = self.of.collator(self.processor, self.model)
         size = small_batch(self.heads, rows)
-        batches = batches_of(self._data[split], size, self.model, collator)
+        batches = batches_of(data, size, self.model, collator)
         if self._passes is None:
             self._passes = MaskedPasses(self.model, _inputs(batches[-1]), rows)
         outputs: list[list[Any]] = [[] for _ in masks]
