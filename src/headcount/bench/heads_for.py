@@ -65,7 +65,9 @@ class Goal:
         number = isinstance(self.asked, int | float) and not isinstance(self.asked, bool)
         if FIGURES[self.name].is_share:
             if not (number and 0 < self.asked <= 1):
-                raise SettingError(self.name, self.asked, "a share above 0 and up to 1, such as 0.5")
+                raise SettingError(
+                    self.name, self.asked, "a share above 0 and up to 1, such as 0.5"
+                )
         elif not (number and 1 <= self.asked <= FASTEST):
             raise SettingError(
                 self.name, self.asked, f"times as fast, from 1 to {FASTEST:,}, such as 1.2"
@@ -143,7 +145,7 @@ def heads_for(
 
 
 def needs_groups(goal: Goal, heads: HeadMap) -> bool:
-    """Whether a goal is about the cache of grouped queries, which shrinks with whole groups only."""
+    """Whether a goal is about the cache of grouped queries, which shrinks by whole groups only."""
     return goal.name == "cache" and any(b.anatomy.group_size > 1 for b in heads.blocks)
 
 
@@ -179,7 +181,7 @@ def largest_count(
     mask_of: Callable[[int], HeadMask],
     most: int | None = None,
 ) -> int:
-    """The largest K whose mask meets a goal; found by bisection, since masks of fewer heads cost less.
+    """The largest K whose mask meets a goal, by bisection: the size of a model follows K.
 
     Args:
         model: the unpruned model; it is not changed.
