@@ -1,4 +1,5 @@
 from . import analysis as analysis
+from .bench.heads_for import heads_for as heads_for
 from .deploy.targets import export as export
 from .errors import HeadcountError as HeadcountError
 from .gates import masked as masked

@@ -11,7 +11,7 @@ from torch import nn
 
 import headcount as hc
 from headcount import HeadcountError, HeadMask
-from headcount.analysis.speed.work import random_batch
+from headcount.bench.made_up import random_batch
 from headcount.bench.size import cache_bytes, count_flops, peak_memory
 from headcount.bench.speed import Spread, in_turn, ratio
 from tests.tiny import build, families, family_named

@@ -130,6 +130,37 @@ def test_a_recipe_may_ask_for_even_layers_and_a_flag_may_not(
     assert free.code == 0, free.err
 
 
+def test_what_is_asked_for_instead_of_a_number_is_shown_beside_what_there_is(
+    headcount: Any, grouped: Path, tables: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        f"model: {grouped}\ntask: classification\ndata: {tables}\nspeed_up: 1.1\n"
+        "training: {epochs: 1, batch_size: 16}\n"
+    )
+    on = ("prune", "--recipe", recipe, "--no-speed", "--output")
+    run = headcount(*on, tmp_path / "speed")
+    assert run.code == 0, run.err
+    assert "asked: speed-up 1.1 · got 1.1" in run.out
+    run = headcount(*on, tmp_path / "cache", "--cache", 0.5)  # in place of the recipe's
+    assert run.code == 0, run.err
+    for words in ("8 of 16 heads", "asked: cache 0.5 · got 0.50", "|unit:group|"):
+        assert words in run.out
+    assert "cache 0.5 is 8 heads of average size, in whole groups" in run.out + run.err
+    base = ("--method", "michel", "--base", tmp_path / "base")
+    run = headcount(*on, tmp_path / "within", "--within", 0.1, *base, "--json")
+    assert run.code == 0, run.err
+    found = json.loads(run.out)
+    assert found["fewest_within"]["heads"] == found["heads"]["after"]
+
+
+@pytest.mark.parametrize("flag", ["--cache", "--parameters", "--speed-up", "--within"])
+def test_text_is_no_number(headcount: Any, encoder: Path, flag: str, tmp_path: Path) -> None:
+    run = headcount("prune", encoder, flag, "half", "--output", tmp_path / "out")
+    assert run.code == 2
+    assert f"Invalid value for '{flag}'" in run.err and "Traceback" not in run.err
+
+
 def test_several_numbers_of_heads_come_from_one_training(
     headcount: Any, encoder: Path, tables: Path, tmp_path: Path
 ) -> None:
@@ -159,6 +190,17 @@ def test_several_numbers_of_heads_come_from_one_training(
         (("--keep", 2, "--method", "fixed", "--even"), "fixed has no setting even"),
         (("--keep", 2, "--from-scratch-like", "."), "leave out --keep"),
         (("--from-scratch-like", "nowhere"), "cannot read the mask nowhere"),
+        (("--keep", 2, "--cache", 0.5), "keep and cache each say how many heads stay; give one of"),
+        (("--cache", 0.5, "--within", 0.1), "cache and within each say how many heads stay"),
+        (("--parameters", 0), "parameters is 0.0, expected a share above 0 and up to 1"),
+        (("--parameters", -1), "parameters is -1.0, expected a share above 0 and up to 1"),
+        (("--parameters", 1.5), "parameters is 1.5, expected a share above 0 and up to 1"),
+        (("--speed-up", 0.5), "speed_up is 0.5, expected times as fast, from 1"),
+        (("--within", 1), "within is 1.0, expected a number above 0 and below 1"),
+        (("--within", 0.1), "choose one of surgeon, michel, random, ablation, or give keep"),
+        (("--parameters", 0.01), "parameters 0.01 cannot be had: with 1 of 6 heads"),
+        (("--cache", 0.5), "no cache to count"),
+        (("--cache", 0.5, "--from-scratch-like", "."), "leave out --cache"),
     ],
 )
 def test_a_mistake_is_one_sentence(

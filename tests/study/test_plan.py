@@ -42,6 +42,28 @@ def read(tmp_path: Path, **changed: Any) -> StudySettings:
         ({"settings": {"michel": 3}}, r"line \d+: michel must have settings below it"),
         ({"settings": {1: {}}}, r"line \d+: 1 is not among the methods"),
         ({"training": {"epochs": float("nan")}}, r"line \d+: epochs is nan, expected a number"),
+        ({"cache": [0.5]}, r"line 12: keep and cache each say how many heads stay; give one of"),
+        ({"keep": [], "cache": ["half"]}, r"line 10: cache is \['half'\], expected a list"),
+        ({"keep": [], "cache": [0]}, r"line 10: cache is 0.0, expected a share above 0 and up to"),
+        ({"keep": [], "within": 2}, r"line 10: within is 2.0, expected a number above 0 and below"),
+        (
+            {"keep": [], "within": 0.1, "methods": ["michel", "ste"]},
+            r"line 10: within tries many numbers .* ste would train again; choose one of surgeon",
+        ),
+        (
+            {"settings": {"michel": {"cache": 0.5, "within": 0.1}}},
+            r"line \d+: cache and within each say how many heads stay",
+        ),
+        ({"settings": {"unpruned": {"cache": 0.5}}}, r"line \d+: unpruned keeps all heads; remove"),
+        (
+            {
+                "methods": ["joint-dsp"],
+                "keep": [],
+                "parameters": [0.9, 0.8],
+                "settings": {"joint-dsp": {"one_run": True}},
+            },
+            r"line \d+: one_run needs the keep of joint-dsp in numbers",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_with_its_line(
@@ -65,3 +87,17 @@ def test_a_study_of_more_runs_than_anybody_waits_for_is_told(tmp_path: Path) -> 
     ):
         read(tmp_path, keep=list(range(1, 8001)), seeds=list(range(2000)))
     assert time.monotonic() - began < 10
+
+
+def test_a_study_may_ask_for_something_else_than_numbers(tmp_path: Path) -> None:
+    own = {"michel": {"within": [0.05, 0.01]}, "random": {"keep": [4]}}
+    methods = ["unpruned", "michel", "random", "ste"]
+    study = read(tmp_path, keep=[], cache=[0.5, 0.75], methods=methods, settings=own)
+    runs = study.runs()
+    assert list(runs) == [
+        "unpruned-all-seed0", "michel-within0.01-seed0", "michel-within0.05-seed0",
+        "random-4-seed0", "ste-cache0.75-seed0", "ste-cache0.5-seed0",
+    ]  # fmt: skip
+    assert runs["ste-cache0.75-seed0"].cache == 0.75
+    assert runs["michel-within0.01-seed0"].within == 0.01
+    assert [run.keep for run in runs.values()] == [None, None, None, 4, None, None]

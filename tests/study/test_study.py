@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 import headcount as hc
 from headcount import HeadcountError
+from headcount.report.write import write_report
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.study.plan import StudySettings
@@ -188,6 +189,28 @@ def test_free_and_even_layouts_side_by_side(encoder: Path, tables: Path, tmp_pat
         assert set(mask.counts().values()) == {1}
     # Each layout has a ranking of its own: a ranking may depend on what leaves on the way.
     assert len(list((tmp_path / "out" / "rankings").glob("surgeon-*.json"))) == 2
+
+
+def test_parameters_and_losses_side_by_side(encoder: Path, tables: Path, tmp_path: Path) -> None:
+    settings = yaml.safe_load(write_study(encoder, tables, tmp_path / "study.yaml").read_text())
+    settings |= {
+        "methods": ["unpruned", "michel", "random"], "seeds": [0], "parameters": [0.9, 0.8],
+        "settings": {"random": {"within": 0.2}},
+    }  # fmt: skip
+    del settings["keep"]
+    (tmp_path / "asks.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    study, out = StudySettings.read(tmp_path / "asks.yaml"), tmp_path / "out"
+    assert run_study(study, out) == {}
+    for asked in (0.9, 0.8):
+        result = RunResult.load(out / "runs" / f"michel-parameters{asked}-seed0")
+        assert result.parameters.ratio <= asked
+    assert RunResult.load(out / "runs" / "random-within0.2-seed0").fewest_within is not None
+    assert StudySettings.read(out / "study.json") == study
+    assert run_study(replace(study, parameters=(0.9, 0.8, 0.7)), out) == {}
+    assert len(hc.load_study(out)) == 5
+    found = read_study(out)
+    assert not found.problems
+    assert write_report(out).written
 
 
 def test_what_is_done_is_not_done_again(study: Path, finished: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ code, the scratch memory of mathematical libraries) is not included.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from transformers import EncoderDecoderCache, PreTrainedModel
 
 from headcount.batch import Batch
 from headcount.bench.speed import Job
+from headcount.errors import HeadcountError
 
 _EVENT = "[memory]"
 
@@ -61,8 +63,16 @@ def _silent() -> Iterator[None]:
 
 def cache_bytes(model: PreTrainedModel, inputs: Batch) -> int:
     """Bytes of the cache after a forward pass over these inputs, cross-attention included."""
-    with torch.inference_mode():
-        cache = model(**inputs, use_cache=True).past_key_values
+    taken = inspect.signature(model.forward).parameters
+    cache = None
+    if "use_cache" in taken:
+        with torch.inference_mode():
+            cache = getattr(model(**inputs, use_cache=True), "past_key_values", None)
+    if cache is None:
+        raise HeadcountError(
+            f"{type(model).__name__} keeps no keys and values from token to token, so that it has "
+            "no cache to count; give a model that generates"
+        )
     return sum(tensor.numel() * tensor.element_size() for tensor in _tensors(cache))
 
 

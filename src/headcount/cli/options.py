@@ -113,14 +113,17 @@ _SHARED = inspect.signature(_options, eval_str=True).parameters
 def run_settings(given: Given) -> RunSettings:
     """The settings of a recipe, if there is one, with those of the options in their place."""
     from headcount.runs.recipe import Recipe, fill
-    from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+    from headcount.runs.settings import ASKS, ExampleSettings, RunSettings, TrainingSettings
 
     parts = ("training", "examples", "settings")
     top = [f.name for f in fields(RunSettings) if f.name not in parts]
     recipe = given.get("recipe")
     if recipe is not None:
         read = Recipe.read(recipe)
-        values = {**read.values, **{k: v for k, v in given.items() if k in top and v is not None}}
+        own = {name: value for name, value in given.items() if name in top and value is not None}
+        values = {**read.values, **own}
+        if own.keys() & {"keep", *ASKS}:  # says how many heads in place of the recipe
+            values = {k: v for k, v in values.items() if k in own or k not in ("keep", *ASKS)}
         _settings_of_method(read, values)
         _infer_task(values)
         _refuse_missing(values, f" in {recipe}")
@@ -219,11 +222,12 @@ def refuse_wrong_setting(settings: RunSettings, recipe: Path | None) -> None:
 
 def fix_layout(given: Given, like: Path) -> None:
     """Turn --from-scratch-like into the method and the setting that it stands for."""
-    for name in ("method", "keep"):
+    for name in ("method", "keep", "cache", "parameters", "speed_up", "within"):
         if given.get(name) is not None:
+            flag = f"--{name.replace('_', '-')}"
             raise HeadcountError(
-                f"--from-scratch-like says which heads to keep, so --{name} {given[name]} makes no "
-                f"sense beside it; leave out --{name}"
+                f"--from-scratch-like says which heads to keep, so {flag} {given[name]} makes no "
+                f"sense beside it; leave out {flag}"
             )
     given["method"] = "fixed"
     given["setting"] = [*(given.get("setting") or ()), f"like={json.dumps(str(like))}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +39,33 @@ def prune(
         typer.Option(
             help="Heads to keep: a count, or a fraction below 1. Several, as 48,24,12, come from "
             "one training with joint-dsp or pipelined-dsp, each in its own folder in the output."
+        ),
+    ] = None,
+    cache: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --keep: the share of the key-value cache to keep, as 0.5. Models with "
+            "grouped queries then lose whole groups."
+        ),
+    ] = None,
+    parameters: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --keep: the share of the model's parameters to keep, as 0.9."
+        ),
+    ] = None,
+    speed_up: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --keep: times as fast, as 1.2, by the operations of matrix products "
+            "in a forward pass over a batch of the task."
+        ),
+    ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            help="Instead of --keep: the part of the metric that may be lost. 0.01 finds the "
+            "fewest heads that keep 99 % of it, with a method that trains nothing."
         ),
     ] = None,
     even: Annotated[
@@ -141,7 +167,8 @@ def prune(
         else:
             results = [run(settings, output, hub_name=push_to_hub, progress=bars, **how)]
     if as_json:
-        print(json.dumps([asdict(r) for r in results] if several else asdict(results[0]), indent=2))
+        found = [result.to_dict() for result in results]
+        print(json.dumps(found if several else found[0], indent=2))
     else:
         _show_all(console, settings.method, results, output)
     if targets:

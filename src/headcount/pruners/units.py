@@ -165,6 +165,11 @@ class Units:
         """The smallest K above 0 that fits."""
         return max(self.low, self.step)
 
+    @property
+    def fitting(self) -> range:
+        """Every K above 0 that fits, the smallest first."""
+        return range(self.least, self.high + 1, self.step)
+
     def _up(self, count: float) -> int:
         return math.ceil(count / self.step) * self.step
 

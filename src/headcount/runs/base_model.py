@@ -16,7 +16,7 @@ from headcount.runs.progress import Progress
 from headcount.runs.result import Scores
 from headcount.runs.resume import train
 from headcount.runs.run import Run, scores_of
-from headcount.runs.settings import RunSettings
+from headcount.runs.settings import ASKS, RunSettings
 from headcount.runs.times import earlier_seconds
 from headcount.runs.trainer import evaluate
 from headcount.runs.unfinished import (
@@ -101,8 +101,8 @@ def _train(
 def base_settings(settings: RunSettings) -> dict[str, Any]:
     """The settings that decide the fine-tuned model, whatever method comes after."""
     everything = settings.to_dict()
-    for later in _OF_THE_CUT:
-        del everything[later]
+    for later in (*_OF_THE_CUT, *ASKS):
+        everything.pop(later, None)
     for later in LATER:
         del everything["training"][later]
     return json.loads(json.dumps(everything))  # type: ignore[no-any-return]

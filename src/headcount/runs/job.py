@@ -19,18 +19,41 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Pruner
+from headcount.pruners.choice import Keep
 from headcount.pruners.methods import find_pruner, make_pruner, methods_that
 from headcount.pruners.scored import Scored
-from headcount.pruners.settings import PostHocSettings
 from headcount.runs.base_model import fine_tuned, seconds_of
 from headcount.runs.harness import harness_scores, harness_signature, refuse_harness
+from headcount.runs.how_many import (
+    Choices,
+    Search,
+    fewest_within,
+    goal_count,
+    implied_settings,
+    meet_goal,
+    refuse_ask,
+)
 from headcount.runs.measure import checked_difference, measure
 from headcount.runs.output import Outcome, load_importances, scoring_seconds, write_outcome
 from headcount.runs.progress import Progress
-from headcount.runs.result import COMPENSATION, RECOVERY, RunResult, Scores, Sides, signature
+from headcount.runs.result import (
+    COMPENSATION,
+    RECOVERY,
+    Reached,
+    RunResult,
+    Scores,
+    Sides,
+    signature,
+)
 from headcount.runs.run import Run, scores_of
 from headcount.runs.settings import RunSettings, TrainingSettings
-from headcount.runs.stages import choose_by_scoring, choose_while_training, compensated, recover
+from headcount.runs.stages import (
+    choose_by_scoring,
+    choose_while_training,
+    compensated,
+    is_fitted,
+    recover,
+)
 from headcount.runs.times import StageTimes
 from headcount.runs.trainer import Evaluation
 from headcount.runs.unfinished import unfinished, unfinished_run
@@ -73,14 +96,12 @@ class PruningJob:
     ) -> None:
         training = settings.training
         self.output, self.options, self.times = output, options, StageTimes()
-        self.pruner: Pruner = make_pruner(
-            settings.method,
-            settings.trained_for or settings.keep,
-            settings.settings,
-            seed=settings.seed,
-            warm=training.warm_start,
-            rate=training.pruning_learning_rate,
-        )
+        self._own = settings.settings
+        self.search: Search | None = None  # for the fewest heads within a loss
+        refuse_ask(settings)
+        # What is asked for instead of a K becomes one when the model is known.
+        keep = settings.trained_for or settings.keep
+        self.pruner = _make(settings, 1 if keep is None and settings.asks else keep)
         refuse_recovery(settings.method, training.recovery_epochs)
         _refuse_freezing(self.pruner, training.recovery_epochs is not None)
         _refuse_no_training(self.pruner, training, options.base is not None)
@@ -98,12 +119,14 @@ class PruningJob:
         """Train once and write a folder for each K; returns the figures by K."""
         run = self.run
         model = run.load()
-        self.pruner.bind(find_heads(model))  # a keep that is too large is refused now
+        if run.settings.asks is None:
+            self.pruner.bind(find_heads(model))  # a keep that is too large is refused now
         self._refuse_untrained(model)
         run.progress.begin("preparing data")
         for line in run.task.remarks:
             run.progress.say(line)
         _ = run.sets
+        self._settle_count(model)
         with unfinished_run(
             self.output, run.settings.to_dict(), run.data_digest, self.options.resume
         ):
@@ -128,6 +151,28 @@ class PruningJob:
             keep: self._cut(model, keep, output, before, history)
             for keep, output in outputs.items()
         }
+
+    # ── how many heads ──
+
+    def _settle_count(self, model: PreTrainedModel) -> None:
+        """Turn what was asked for instead of a number of heads into K, as far as that can be."""
+        settings = self.run.settings
+        if settings.asks is None:
+            return
+        self._own = implied_settings(settings, model)
+        self.pruner = self._pruner_for(None)
+        self.pruner.bind(find_heads(model))
+        if settings.goal is not None:
+            keep = goal_count(self.run, settings.goal, model, self.pruner)
+            self.pruner = self._pruner_for(keep)
+            self.pruner.bind(find_heads(model))
+        else:
+            _ = self.run.halves  # too few examples are refused now
+
+    def _pruner_for(self, keep: int | None) -> Pruner:
+        """A pruner for another K than the settings have; None for one that ranks all heads."""
+        settings = replace(self.run.settings, settings=self._own)
+        return _make(settings, keep or 1, rank_all=keep is None)
 
     # ── where it starts ──
 
@@ -177,6 +222,9 @@ class PruningJob:
         pruner, ranking = self.pruner, self.options.ranking
         if self._is_base_itself:
             return None
+        if pruner.needs == "scoring" and self.run.settings.asks is not None:
+            self.pruner = self._chosen_for(model)
+            return None
         if pruner.needs == "scoring":
             if ranking is not None and isinstance(pruner, Scored):
                 pruner.rank_by(load_importances(ranking)[1])
@@ -186,6 +234,16 @@ class PruningJob:
             return None
         teacher = None if pruner.is_post_hoc() else self._teacher(model)
         return choose_while_training(self.run, pruner, model, teacher)
+
+    def _chosen_for(self, model: PreTrainedModel) -> Pruner:
+        """The pruner that has chosen the heads for what was asked for instead of a K."""
+        settings = self.run.settings
+        choices = Choices(self.run, model, self._pruner_for)
+        if settings.goal is not None:
+            return meet_goal(choices, settings.goal, self.pruner.count)
+        assert settings.within is not None
+        self.search = fewest_within(choices, settings.within)
+        return self.search.pruner
 
     def _distillation(self) -> Distillation | None:
         """How to learn from the unpruned model; None if nothing is trained after the base."""
@@ -247,7 +305,7 @@ class PruningJob:
         run, pruner = self.run, self.pruner
         recovers = run.settings.training.recovery_epochs is not None
         teacher = self._teacher(model) if recovers else None
-        if _is_fitted(pruner):
+        if is_fitted(pruner):
             run.progress.begin("giving back what the cut takes")
             with self.times.timed(COMPENSATION):
                 model = compensated(run, pruner, model, mask)
@@ -308,9 +366,10 @@ class PruningJob:
                     split,
                     settings.seed,
                     len(data),
-                    _is_fitted(pruner),
+                    is_fitted(pruner),
                     self._distillation(),
                     settings.training.recovery_epochs,
+                    settings.asks,
                 )
                 for split, data in run.sets.items()
             }
@@ -324,7 +383,20 @@ class PruningJob:
             seconds=dict(self.times.seconds),
             shared_by=self.options.shared_by,
             harness=harness,
+            reached=self._reached(whole, small),
+            fewest_within=None if self.search is None else self.search.result(run, small),
         )
+
+    def _reached(self, whole: PreTrainedModel, small: PreTrainedModel) -> Reached | None:
+        """What there is of the cache, parameters or speed-up that was asked for."""
+        goal = self.run.settings.goal
+        if goal is None:
+            return None
+        batch = self.run.middle_batch(small)
+        counted = Sides(goal.count(whole, batch), goal.count(small, batch))
+        got = goal.got(counted.before, counted.after)
+        met = goal.is_met(counted.before, counted.after)
+        return Reached(goal.name, goal.asked, got, met, counted)
 
 
 def _refuse_harness(settings: RunSettings, task: Task) -> None:
@@ -337,9 +409,18 @@ def _refuse_harness(settings: RunSettings, task: Task) -> None:
     refuse_harness(settings.harness, settings.harness_tasks)
 
 
-def _is_fitted(pruner: Pruner) -> bool:
-    """Whether output weights are fitted to make up for the cut heads."""
-    return isinstance(pruner.settings, PostHocSettings) and pruner.settings.compensate
+def _make(settings: RunSettings, keep: Keep | None, rank_all: bool = False) -> Pruner:
+    """The pruner of a run, for this K."""
+    training = settings.training
+    return make_pruner(
+        settings.method,
+        keep,
+        settings.settings,
+        seed=settings.seed,
+        warm=training.warm_start,
+        rate=training.pruning_learning_rate,
+        rank_all=rank_all,
+    )
 
 
 def refuse_recovery(method: str, epochs: float | None) -> None:
@@ -353,7 +434,7 @@ def refuse_recovery(method: str, epochs: float | None) -> None:
 
 def _refuse_freezing(pruner: Pruner, recovers: bool) -> None:
     """Refuse `freeze` where nothing is trained or fitted."""
-    idle = pruner.needs == "scoring" and not recovers and not _is_fitted(pruner)
+    idle = pruner.needs == "scoring" and not recovers and not is_fitted(pruner)
     if pruner.settings.freeze and idle:
         raise HeadcountError(
             f"{pruner.name} changes no weights, so that none can be frozen; leave out freeze, or "

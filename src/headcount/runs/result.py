@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from headcount.training.teacher import Distillation
 
 FILE = "metrics.json"
 COMPENSATION, RECOVERY = "compensate", "recovery"  # stages that are done for each K alone
+# Of the evaluation set, where the fewest heads within a loss are looked for.
+HALVES = ("half to choose on", "half to report on")
 _FORMAT = "headcount run 1"
 Scores = dict[str, dict[str, float]]  # by evaluation set and metric
 
@@ -33,6 +36,62 @@ class Sides:
     def ratio(self) -> float:
         """The figure of the pruned model divided by that of the unpruned one."""
         return self.after / self.before
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What was asked for instead of a number of heads, and what the pruned model has.
+
+    Attributes:
+        name: `cache`, `parameters` or `speed_up`.
+        asked: a share of the unpruned model's, or times as fast.
+        got: the same of the pruned model, counted after the cut.
+        met: whether that is as little, or as fast, as was asked for.
+        counted: bytes of the cache, parameters, or operations of a forward pass.
+    """
+
+    name: str
+    asked: float
+    got: float
+    met: bool
+    counted: Sides
+
+    def row(self) -> tuple[str, str, str, str]:
+        """A row of the table."""
+        said = f"asked: {self.name.replace('_', '-')} {self.asked:g} · got {self.got:.2f}"
+        said += "" if self.met else ", missed"
+        before, after = (f"{count:,.0f}" for count in (self.counted.before, self.counted.after))
+        return said, before, after, f"× {self.counted.ratio:.2f}"
+
+
+@dataclass(frozen=True)
+class FewestWithin:
+    """The fewest heads that cost no more of the metric than was asked for.
+
+    Attributes:
+        asked: the part of the metric that may be lost.
+        heads: K that was found.
+        chosen_on: the metric on the half of the evaluation set that K was chosen on.
+        reported_on: the metric on the other half.
+        tried: each K that was tried, with its metric on the first of these halves, fewest first.
+    """
+
+    asked: float
+    heads: int
+    chosen_on: Sides
+    reported_on: Sides
+    tried: tuple[tuple[int, float], ...]
+
+    def doubts(self, greater_is_better: bool) -> tuple[int, int] | None:
+        """Two K next to each other among those tried of which the smaller did better; or None.
+
+        The bisection assumes that more heads are never worse.
+        """
+        sign = 1.0 if greater_is_better else -1.0
+        for (fewer, low), (more, high) in pairwise(self.tried):
+            if sign * low > sign * high:
+                return fewer, more
+        return None
 
 
 @dataclass(frozen=True)
@@ -58,6 +117,9 @@ class RunResult:
         harness: metrics of the pruned model on tasks of lm-evaluation-harness, by task and name.
         shared_by: how many results share one training. `seconds` has the whole of it, `cost` a
             fair part.
+        reached: the cache, parameters or speed-up that were asked for, and what there is; None for
+            a run with a keep.
+        fewest_within: the search for the fewest heads within a loss; None for other runs.
     """
 
     method: str
@@ -75,6 +137,8 @@ class RunResult:
     seconds: dict[str, float]
     shared_by: int = 1
     harness: Scores = field(default_factory=dict)
+    reached: Reached | None = None
+    fewest_within: FewestWithin | None = None
 
     @property
     def cost(self) -> float:
@@ -114,11 +178,34 @@ class RunResult:
                     form.format(sides.after / unit),
                 )
                 rows.append((what, before_text, after_text, f"× {sides.ratio:.2f}"))
+        if self.reached is not None:
+            rows.append(self.reached.row())
+        return [*rows, *self._search_rows()]
+
+    def _search_rows(self) -> list[tuple[str, str, str, str]]:
+        """What the search for the fewest heads within a loss found."""
+        found = self.fewest_within
+        if found is None:
+            return []
+        asked = f"asked: within {100 * found.asked:g} % · found {found.heads} heads"
+        rows = [(f"{asked}, {len(found.tried)} tried", "", "", "")]
+        for half, sides in zip(HALVES, (found.chosen_on, found.reported_on), strict=True):
+            texts = [shown(self.metric, value) for value in (sides.before, sides.after)]
+            ratio = f"× {sides.ratio:.2f}" if sides.before else ""
+            rows.append((f"{self.metric}, {half}", *texts, ratio))  # type: ignore[arg-type]
+        if (doubts := found.doubts(self.greater_is_better)) is not None:
+            fewer, more = doubts
+            rows.append((f"not monotone: {fewer} heads did better than {more}", "", "", ""))
         return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as JSON holds them; without what this run was not asked for."""
+        optional = ("reached", "fewest_within")
+        return {k: v for k, v in asdict(self).items() if k not in optional or v is not None}
 
     def save(self, folder: Path) -> None:
         """Write `metrics.json`."""
-        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2) + "\n"
+        text = json.dumps({"format": _FORMAT, **self.to_dict()}, indent=2) + "\n"
         write_text(folder / FILE, text)
 
     @classmethod
@@ -156,6 +243,8 @@ def _read_result(data: dict[str, Any]) -> RunResult:
         seconds=_seconds(entry(data, "seconds", dict)),
         shared_by=entry({"shared_by": 1, **data}, "shared_by", int),
         harness=_scores({"harness": {}, **data}, "harness"),
+        reached=_reached(data),
+        fewest_within=_fewest_within(data),
     )
     if result.shared_by < 1:
         raise ValueError(f"'shared_by' is {result.shared_by}, expected at least 1")
@@ -203,6 +292,33 @@ def accuracies(scores: dict[str, float]) -> dict[str, float]:
     return right or scores
 
 
+def _reached(data: dict[str, Any]) -> Reached | None:
+    if data.get("reached") is None:
+        return None
+    read = entry(data, "reached", dict)
+    numbers = finite(read, "asked"), finite(read, "got")
+    met = entry(read, "met", bool)
+    return Reached(entry(read, "name", str), *numbers, met, _sides(read, "counted"))
+
+
+def _fewest_within(data: dict[str, Any]) -> FewestWithin | None:
+    if data.get("fewest_within") is None:
+        return None
+    read = entry(data, "fewest_within", dict)
+    one, other = (
+        Sides(entry(both, "before", float), entry(both, "after", float))
+        for both in (entry(read, half, dict) for half in ("chosen_on", "reported_on"))
+    )
+    tried = [checked(pair, list, "a K that was tried") for pair in entry(read, "tried", list)]
+    if any(len(pair) != 2 for pair in tried):
+        raise ValueError("'tried' has something else than pairs of K and metric")
+    pairs = tuple(
+        (checked(keep, int, "a K that was tried"), float(checked(value, float, "its metric")))
+        for keep, value in tried
+    )
+    return FewestWithin(finite(read, "asked"), entry(read, "heads", int), one, other, pairs)
+
+
 def signature(
     pruner: Pruner,
     heads: tuple[int, int],
@@ -213,6 +329,7 @@ def signature(
     compensated: bool = False,
     distillation: Distillation | None = None,
     recovery: float | None = None,
+    asks: str | None = None,
 ) -> str:
     """The signature of one score: a line that says how it came about.
 
@@ -226,11 +343,14 @@ def signature(
         compensated: whether output weights were fitted to make up for the cut heads.
         distillation: how the model learned from the unpruned one; None if it did not.
         recovery: epochs of training after the cut; None for none.
+        asks: what was asked for instead of a number of heads, as `cache=0.5`; None for nothing.
     """
     from headcount import __version__
 
     kept, born = heads
     parts = [f"method:{pruner.name}", f"keep:{kept}/{born}", *pruner.signature()]
+    if asks is not None:
+        parts.append(f"asked:{asks}")
     if distillation is not None:
         parts.append(f"distil:{distillation.weight:g}")
     if compensated:

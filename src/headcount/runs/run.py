@@ -22,8 +22,10 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, Trainer, set_seed
 
 from headcount.batch import Batch
+from headcount.errors import HeadcountError
 from headcount.pruners.base import Pruner
 from headcount.runs.progress import Progress, Silent, Told
+from headcount.runs.result import HALVES
 from headcount.runs.settings import RunSettings, TrainingSettings
 from headcount.runs.trainer import Evaluation, evaluate, make_trainer
 from headcount.tasks.base import Collator, Processor, Task
@@ -90,6 +92,26 @@ class Run:
         """The evaluation sets by name. Tune on the first one."""
         return self.task.evaluation_data(self._worker)
 
+    @cached_property
+    def halves(self) -> tuple[dict[str, Dataset], dict[str, Dataset]]:
+        """Two halves of the set to tune on, by name: one to choose on, the other to report on.
+
+        Examples go to them by turns. The sets are sorted by length, and half of a sorted set is not
+        like the other.
+        """
+        split, data = next(iter(self.sets.items()))
+        if len(data) < 2:
+            raise HeadcountError(
+                f"{split} has {len(data)} example, expected two or more to choose on one half and "
+                "report on the other; give more data"
+            )
+        names = [f"{split}, {half}" for half in HALVES]
+        first, second = (
+            {name: self.task.part(split, data, range(start, len(data), 2), name)}
+            for start, name in enumerate(names)
+        )
+        return first, second
+
     @property
     def train_data(self) -> Dataset:
         """All training examples."""
@@ -138,6 +160,12 @@ class Run:
         """Metrics and predictions of a model on every evaluation set."""
         return evaluate(self.trainer(model), self.task, self.processor, self.sets, self.progress)
 
+    def score_on(self, model: PreTrainedModel, data: Mapping[str, Dataset]) -> float:
+        """The metric that decides, of a model on one set."""
+        trainer = self.trainer(model, progress=Silent())
+        (result,) = evaluate(trainer, self.task, self.processor, data, Silent()).values()
+        return float(result.metrics[self.task.metric])
+
     def metric(self, model: PreTrainedModel) -> Callable[[], float]:
         """A function that measures the model, as it is gated at that moment, on the set to tune on.
 
@@ -145,14 +173,22 @@ class Run:
         """
         trainer = self.trainer(model, progress=Silent())
         sign = 1.0 if self.task.greater_is_better else -1.0
-        name, data = next(iter(self.sets.items()))
+        # A choice by the metric must not see the half that is reported on.
+        halved = self.settings.within is not None
+        sets = self.halves[0] if halved else dict([next(iter(self.sets.items()))])
 
         def metric() -> float:
-            sets = {name: data}
             (result,) = evaluate(trainer, self.task, self.processor, sets, Silent()).values()
             return sign * result.metrics[self.task.metric]
 
         return metric
+
+    def middle_batch(self, model: PreTrainedModel) -> Batch:
+        """A batch of the set to tune on, of middle length, on the model's device."""
+        data = next(iter(self.sets.values()))
+        start = len(data) // 2
+        stop = min(start + self.settings.training.eval_batch_size, len(data))
+        return self.batches(data.select(range(start, stop)), model)[0]
 
     def sample(self, number: int, model: PreTrainedModel) -> list[Batch]:
         """Batches of this many training examples, or of all if there are fewer; longest first.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headcount.errors import SettingError
+from headcount.bench.heads_for import FIGURES, Goal
+from headcount.errors import HeadcountError, SettingError
 from headcount.pruners.methods import DEFAULT
 from headcount.pruners.settings import LARGEST_FLOAT
 from headcount.tasks.base import DataSettings
@@ -59,6 +61,8 @@ _NUMBERS = {
     "max_grad_norm": _Range(LARGEST_FLOAT, zero=True), "label_smoothing": _Range(1, zero=True),
     "adam_beta2": _Range(1, top=False),
 }  # fmt: skip
+_WITHIN = _Range(1, top=False)
+ASKS = (*FIGURES, "within")  # what may be asked for instead of a keep
 NO_TRACKER = ("all", "none")  # what transformers takes beside the names of trackers
 
 
@@ -230,6 +234,13 @@ class RunSettings:
         harness_tasks: a folder with YAML files of such tasks of your own; None for none.
         trained_for: every K of the training that this result comes from; None for K alone.
         variant: a study's name for this method with these settings; None for the method's name.
+        cache: instead of a keep, the share of the key-value cache to keep; K is found before the
+            pruning.
+        parameters: instead of a keep, the share of the model's parameters to keep.
+        speed_up: instead of a keep, times as fast, by the operations of matrix products of a
+            forward pass over a batch of the task.
+        within: instead of a keep, the part of the metric that may be lost: 0.01 finds the fewest
+            heads that keep 99 % of it. For methods that only score.
     """
 
     model: str
@@ -245,10 +256,31 @@ class RunSettings:
     harness_tasks: str | None = None
     trained_for: tuple[float | int, ...] | None = None
     variant: str | None = None
+    cache: float | None = None
+    parameters: float | None = None
+    speed_up: float | None = None
+    within: float | None = None
 
     def __post_init__(self) -> None:
+        refuse_several_asks({name: getattr(self, name) for name in ("keep", *ASKS)})
+        _ = self.goal
+        if self.within is not None and not _WITHIN.has(self.within):
+            raise SettingError("within", self.within, f"{_WITHIN}, such as 0.01")
         if not (type(self.seed) is int and 0 <= self.seed < 2**32):
             raise SettingError("seed", self.seed, "a whole number; give one from 0 to 2**32 - 1")
+
+    @property
+    def goal(self) -> Goal | None:
+        """What the pruned model shall be instead of a number of heads; None if that is not said."""
+        asked = {name: getattr(self, name) for name in FIGURES}
+        goals = [Goal(name, value) for name, value in asked.items() if value is not None]
+        return goals[0] if goals else None
+
+    @property
+    def asks(self) -> str | None:
+        """What is asked for instead of a keep, as `cache=0.5`; None for nothing."""
+        asked = {name: getattr(self, name) for name in ASKS}
+        return next((f"{name}={v:g}" for name, v in asked.items() if v is not None), None)
 
     @property
     def name(self) -> str:
@@ -267,5 +299,16 @@ class RunSettings:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON holds them."""
-        return asdict(self)
+        """The settings as JSON holds them; without what may be asked for instead of a keep."""
+        said = asdict(self)
+        return {k: value for k, value in said.items() if k not in ASKS or value is not None}
+
+
+def refuse_several_asks(given: Mapping[str, Any]) -> None:
+    """Refuse more than one way to say how many heads stay."""
+    said = [name for name, value in given.items() if value not in (None, ())]
+    if len(said) > 1:
+        raise HeadcountError(
+            f"{' and '.join(said)} each say how many heads stay; give one of "
+            f"{', '.join(('keep', *ASKS))}"
+        )

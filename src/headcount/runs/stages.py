@@ -95,6 +95,11 @@ def rank_heads(settings: RunSettings, source: str, path: Path, progress: Progres
     save_importances(path, settings.method, pruner.mask(), importances(pruner), seconds)
 
 
+def is_fitted(pruner: Pruner) -> bool:
+    """Whether output weights are fitted to make up for the cut heads."""
+    return isinstance(pruner.settings, PostHocSettings) and pruner.settings.compensate
+
+
 def compensated(
     run: Run, pruner: Pruner, model: PreTrainedModel, mask: HeadMask
 ) -> PreTrainedModel:

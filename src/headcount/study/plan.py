@@ -7,7 +7,7 @@ An `Entry` is one line of a study's tables: a method, or a variant of one with a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,42 @@ from headcount.pruners.methods import (
     read_settings,
     refuse_many,
 )
+from headcount.runs.how_many import refuse_ask
 from headcount.runs.job import refuse_recovery
 from headcount.runs.recipe import Key, Recipe, fill
-from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.runs.settings import (
+    ASKS,
+    ExampleSettings,
+    RunSettings,
+    TrainingSettings,
+    refuse_several_asks,
+)
 
 SETTINGS = "study.json"  # a study file too, since YAML reads JSON
 OWN = "own"  # as a keep: the count that a method finds
 RECOVERY_EPOCHS = "recovery_epochs"
 MOST_RUNS = 10_000
+_SHARES = ("cache", "parameters")  # of which a larger one is more heads
 _NAME = re.compile(r"\w[\w.+=-]*")  # the name of a variant becomes a part of folder names
-Count = float | int | None  # of heads; None for the one that the method finds
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What runs are asked for instead of a number of heads.
+
+    Attributes:
+        name: `cache`, `parameters`, `speed_up` or `within`.
+        value: how much.
+    """
+
+    name: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.value:g}"
+
+
+Count = float | int | Ask | None  # of heads; None for the one that the method finds
 
 
 @dataclass(frozen=True)
@@ -57,6 +83,11 @@ class StudySettings:
         harness_tasks: a folder with YAML files of such tasks of your own; None for none.
         speed: measure how fast every pruned model is, beside the unpruned one, after all runs.
         models: keep the weights of every pruned model. They take much space in a large study.
+        cache: shares of the key-value cache to keep, instead of `keep`. An entry may have its own,
+            as of the three that follow.
+        parameters: shares of the parameters to keep, instead of `keep`.
+        speed_up: times as fast, instead of `keep`.
+        within: parts of the metric that may be lost, instead of `keep`.
     """
 
     model: str
@@ -72,6 +103,15 @@ class StudySettings:
     harness_tasks: str | None = None
     speed: bool = True
     models: bool = False
+    cache: tuple[float, ...] = ()
+    parameters: tuple[float, ...] = ()
+    speed_up: tuple[float, ...] = ()
+    within: tuple[float, ...] = ()
+
+    @property
+    def counts(self) -> tuple[Count, ...]:
+        """How many heads the entries keep that do not say it themselves."""
+        return (*self.keep, *_asks({name: getattr(self, name) for name in ASKS}))
 
     @classmethod
     def read(cls, path: Path) -> StudySettings:
@@ -83,6 +123,7 @@ class StudySettings:
                 raise recipe.error(
                     (needed,), f"a study without {needed} has nothing to run; give one"
                 )
+        _refuse_several(recipe, (), {name: getattr(study, name) for name in ("keep", *ASKS)})
         for name, own in study.settings.items():
             if name not in study.methods:
                 raise recipe.error(
@@ -93,12 +134,15 @@ class StudySettings:
         _refuse_too_many(study.entries(recipe), recipe)
         try:
             runs = study.runs()
-        except SettingError as error:  # a seed, which is the study's or an entry's
-            raise recipe.error((f"{error.setting}s",), str(error)) from error
+        except SettingError as error:  # of the study or of an entry
+            key = f"{error.setting}s" if error.setting == "seed" else error.setting
+            raise recipe.error((key,), str(error)) from error
         for name, run in runs.items():
             try:
                 refuse_bad_name(name)
-                make_pruner(run.method, run.keep, run.settings, seed=run.seed)
+                refuse_ask(run)
+                keep = 1 if run.keep is None and run.asks else run.keep
+                make_pruner(run.method, keep, run.settings, seed=run.seed)
             except HeadcountError as error:
                 raise recipe.error(_place(run.name, study, error), str(error)) from error
         return study
@@ -112,7 +156,7 @@ class StudySettings:
         recipe = recipe or Recipe(Path("study"), {}, {})
         return [
             read_entry(
-                name, self.settings.get(name, {}), self.keep, self.seeds, self.training, recipe
+                name, self.settings.get(name, {}), self.counts, self.seeds, self.training, recipe
             )
             for name in dict.fromkeys(self.methods)
         ]
@@ -151,7 +195,8 @@ def _refuse_too_many(entries: list[Entry], recipe: Recipe) -> None:
 def _place(name: str, study: StudySettings, error: HeadcountError) -> Key:
     """The key of an entry's mistake: the setting that is wrong, if it is one."""
     if name not in study.settings:
-        return ("keep",) if study.keep else ("methods",)
+        said = [key for key in ("keep", *ASKS) if getattr(study, key)]
+        return (said[0],) if said else ("methods",)
     setting = str(getattr(error, "setting", ""))
     return ("settings", name, setting) if setting in study.settings[name] else ("settings", name)
 
@@ -204,7 +249,7 @@ class Entry:
             common: the settings that all entries of the study share.
             seed: gives no runs if it is none of this entry's.
         """
-        counts = tuple(keep for keep in self.seeds if keep is not None)
+        counts = tuple(keep for keep in self.seeds if isinstance(keep, int | float))
         run = replace(
             common,
             method=self.method,
@@ -216,16 +261,34 @@ class Entry:
         )
         none = "all" if self.method == UNPRUNED else OWN
         return {
-            f"{self.name}-{none if keep is None else keep}-seed{seed}": replace(run, keep=keep)
+            f"{self.name}-{none if keep is None else keep}-seed{seed}": _with_count(run, keep)
             for keep, seeds in self.seeds.items()
             if seed in seeds
         }
 
 
+def _with_count(run: RunSettings, count: Count) -> RunSettings:
+    if isinstance(count, Ask):
+        return replace(run, **{count.name: count.value})  # type: ignore[arg-type]
+    return replace(run, keep=count)
+
+
+def _asks(given: Mapping[str, Iterable[float] | None]) -> tuple[Ask, ...]:
+    return tuple(Ask(name, value) for name, values in given.items() for value in values or ())
+
+
+def _refuse_several(recipe: Recipe, at: Key, given: Mapping[str, Any]) -> None:
+    try:
+        refuse_several_asks(given)
+    except HeadcountError as error:
+        said = [name for name, value in given.items() if value not in (None, ())]
+        raise recipe.error((*at, said[-1]), str(error)) from error
+
+
 def read_entry(
     name: str,
     written: Mapping[str, Any],
-    keep: tuple[float | int, ...],
+    keep: tuple[Count, ...],
     seeds: tuple[int, ...],
     training: TrainingSettings,
     recipe: Recipe,
@@ -235,7 +298,8 @@ def read_entry(
     Args:
         name: the entry's name.
         written: what the study's settings have below it.
-        keep: the study's numbers of heads, unless the entry has its own.
+        keep: the study's numbers of heads, or what it asks for instead, unless the entry has its
+            own.
         seeds: the study's seeds, unless the entry has its own.
         training: the study's training; the entry may change parts of it.
         recipe: knows the lines, for error messages.
@@ -248,14 +312,17 @@ def read_entry(
     single = reserved.pop("seeds") if isinstance(reserved.get("seeds"), Mapping) else {}
     given = fill(_Reserved, recipe, reserved, at)
     method = _method(name, given.method, recipe)
-    if method == UNPRUNED and "keep" in written:
-        raise recipe.error((*at, "keep"), f"{name} keeps all heads; remove its keep")
+    said = [key for key in ("keep", *ASKS) if key in written]
+    if method == UNPRUNED and said:
+        raise recipe.error((*at, said[0]), f"{name} keeps all heads; remove its {said[0]}")
+    _refuse_several(recipe, at, {key: written[key] for key in said})
     if given.one_run:
         try:
             refuse_many(method)
         except HeadcountError as error:
             raise recipe.error((*at, "one_run"), str(error)) from error
-        if own_count:
+        own_asks = any(getattr(given, name) for name in ASKS)
+        if own_count or own_asks or any(isinstance(one, Ask) for one in keep if not given.keep):
             raise recipe.error((*at, "one_run"), f"one_run needs the keep of {name} in numbers")
         if single:
             raise recipe.error((*at, "seeds"), "one_run has one list of seeds for all; give that")
@@ -267,9 +334,9 @@ def read_entry(
     if not find_pruner(method).is_post_hoc():
         everything[RECOVERY_EPOCHS] = None  # the study's is for the other methods
     settings = {key: value for key, value in written.items() if key not in RESERVED}
-    counts = keep if given.keep is None else given.keep
-    ordered: tuple[Count, ...] = tuple(sorted(set(counts), reverse=True))
-    own_count |= given.keep is None and _finds_own_count(method, settings)
+    own = (*(given.keep or ()), *_asks({key: getattr(given, key) for key in ASKS}))
+    ordered = _ordered(own if said and not own_count else keep)
+    own_count |= not said and _finds_own_count(method, settings)
     if own_count or method == UNPRUNED or not ordered:
         ordered = (None,)
     usual = seeds if given.seeds is None else given.seeds
@@ -281,6 +348,15 @@ def read_entry(
         one_run=given.one_run,
         settings=settings,
     )
+
+
+def _ordered(counts: Iterable[Count]) -> tuple[Count, ...]:
+    """The same without repeats, most heads first; a loss or a speed-up is larger with fewer."""
+    numbers = sorted({one for one in counts if isinstance(one, int | float)}, reverse=True)
+    asks = {one for one in counts if isinstance(one, Ask)}
+    shares = sorted((one for one in asks if one.name in _SHARES), key=lambda one: -one.value)
+    rest = sorted(asks - set(shares), key=lambda one: one.value)
+    return (*numbers, *shares, *rest)
 
 
 def _finds_own_count(method: str, settings: Mapping[str, Any]) -> bool:
@@ -304,6 +380,10 @@ class _Reserved:
     seeds: tuple[int, ...] | None = None
     training: dict[str, Any] = field(default_factory=dict)
     one_run: bool = False
+    cache: tuple[float, ...] | None = None
+    parameters: tuple[float, ...] | None = None
+    speed_up: tuple[float, ...] | None = None
+    within: tuple[float, ...] | None = None
 
 
 RESERVED = tuple(asdict(_Reserved()))

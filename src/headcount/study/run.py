@@ -34,7 +34,7 @@ from headcount.runs.prune import prune, prune_many
 from headcount.runs.result import FILE as RESULT
 from headcount.runs.result import RunResult
 from headcount.runs.run import batches_of
-from headcount.runs.settings import RunSettings
+from headcount.runs.settings import ASKS, RunSettings
 from headcount.runs.stages import rank_heads
 from headcount.runs.unfinished import (
     UNFINISHED,
@@ -120,7 +120,7 @@ def open_study(study: StudySettings, folder: Path) -> Places:
                 f"{known} is damaged: {error}; restore it, or give another folder"
             ) from error
         # More methods, numbers or seeds only add runs, and speed is measured after all runs.
-        may_grow = dict.fromkeys(("methods", "keep", "seeds", "settings", "speed"))
+        may_grow = dict.fromkeys(("methods", "keep", *ASKS, "seeds", "settings", "speed"))
         changed = first_change({**begun, **may_grow}, {**settings, **may_grow})
         if changed is not None:
             key, before, after = changed
@@ -244,6 +244,8 @@ def _ranked(
     places: Places, settings: RunSettings, base: Path | None, progress: Progress
 ) -> Path | None:
     """The ranking that serves every number of heads; None for methods without one."""
+    if settings.asks is not None:  # which may change the units, or the examples to measure on
+        return None
     pruner = make_pruner(settings.method, settings.keep, settings.settings, seed=settings.seed)
     if settings.keep is None or not pruner.ranks_once:
         return None

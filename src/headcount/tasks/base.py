@@ -167,6 +167,17 @@ class Task(ABC):
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
         """Prepared examples of every evaluation set, longest first; tune on the first set."""
 
+    def part(self, split: str, data: Dataset, rows: Sequence[int], name: str) -> Dataset:
+        """Some examples of an evaluation set, as a set with a name of its own.
+
+        Args:
+            split: the evaluation set.
+            data: its examples, as `evaluation_data` gives them.
+            rows: which of them, in their order.
+            name: by which `scores` will know the part.
+        """
+        return data.select(rows)
+
     @abstractmethod
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
         """A function that makes a batch, padded to its longest example."""

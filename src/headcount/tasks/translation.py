@@ -164,6 +164,12 @@ class Translation(Task):
             self._expected[split] = (list(found[split]["labels"]), references)
         return found
 
+    def part(self, split: str, data: Dataset, rows: Sequence[int], name: str) -> Dataset:
+        """Some pairs of an evaluation set; keeps their references too."""
+        labels, references = self._expected[split]
+        self._expected[name] = ([labels[row] for row in rows], [references[row] for row in rows])
+        return data.select(rows)
+
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
         """A function that pads sources, and targets with -100; the model shifts the targets."""
         return DataCollatorForSeq2Seq(processor, model=model, label_pad_token_id=-100)

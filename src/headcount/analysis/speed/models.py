@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from transformers import PreTrainedModel
 
 from headcount.analysis.base import Analysis
-from headcount.analysis.speed.work import Work, random_batch
+from headcount.analysis.speed.work import Work
+from headcount.bench.made_up import random_batch
 from headcount.bench.same_model import refuse_other_models
 from headcount.bench.size import cache_bytes, count_flops, peak_memory
 from headcount.bench.speed import Machine, Spread, in_turn, ratio, this_machine
