@@ -4,6 +4,9 @@ The training stops between two steps. The model and its optimizer's state are cu
 written, and the training resumes from it. `Trainer` resumes exactly, and everything that depends on
 the size of the weights (wrappers of several processes, the optimizer) is made again. A run that
 dies after the cut resumes from the small checkpoint like from any other.
+
+If FSDP 2 shards the model, every process gathers it for the cut: the model and the optimizer's
+state are whole in its memory then, and for an operation the model is whole on its device.
 """
 
 from __future__ import annotations
@@ -83,10 +86,10 @@ class Cutter:
             trainer.args, trainer.state, trainer.control
         )
         trainer.accelerator.wait_for_everyone()
-        self._forget_sizes()
+        self.forget_sizes()
         return trainer.folder() / f"checkpoint-{trainer.state.global_step}"
 
-    def _forget_sizes(self) -> None:
+    def forget_sizes(self) -> None:
         """Let the Trainer wrap the model again, and make an optimizer for the smaller weights."""
         trainer = self.trainer
         trainer.model_wrapped = trainer.model = trainer.plain_model()
@@ -112,7 +115,10 @@ class Cutter:
         """
         trainer, pruner = self.trainer, self.pruner
         trainer.take_gates_off()
+        trainer.gather_shards()
         model = trainer.plain_model()
+        if trainer.is_fsdp_enabled:
+            trainer._move_model_to_device(model, trainer.args.device)
         trainer.teacher.copy_before_operation(model)
         batches = sampled(trainer, pruner.operating_sample)
         total = trainer.state.max_steps or 1  # unknown before the first step
@@ -130,10 +136,20 @@ def worth_cutting(here: int, lasting: HeadMask, decided: bool) -> bool:
     return gone > 0 and (decided or gone >= WORTH * here)
 
 
-def refuse_uncuttable(args: TrainingArguments, sharded: bool) -> None:
-    """Refuse settings with which a training cannot pause and continue with a smaller model."""
+def refuse_uncuttable(args: TrainingArguments, unknown_shards: bool) -> None:
+    """Refuse settings with which a training cannot pause and continue with a smaller model.
+
+    Args:
+        args: the settings.
+        unknown_shards: whether the model is sharded by anything except FSDP 2.
+    """
+    if unknown_shards:
+        raise HeadcountError(
+            "heads cannot be cut while training with FSDP 1 or DeepSpeed, which shard the model; "
+            "use FSDP 2 (fsdp_config={'version': 2}), or a pruner that cuts at the end, such as "
+            "JointDSP"
+        )
     for is_so, what in (
-        (sharded, "FSDP or DeepSpeed, which shard the model"),
         (args.load_best_model_at_end, "load_best_model_at_end, which takes an earlier checkpoint"),
         (args.save_only_model, "save_only_model, which leaves the optimizer out of checkpoints"),
         (args.ignore_data_skip, "ignore_data_skip, which begins the epoch anew"),

@@ -3,6 +3,10 @@
 The pruner's few parameters stay whole on every process, and share the model's optimizer. But
 `accelerate` and torch handle the optimizer of a sharded model by the names of the model's
 parameters, and fail on a parameter that has none. So the pruner's are hidden from them.
+
+A shard is a range of rows, and says nothing about heads. So where heads are cut while training
+(FSDP 2 only), every process gathers the whole model and the optimizer's whole state, and cuts them.
+`Trainer` then shards what is left.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from transformers import PreTrainedModel
 from headcount.atomic import write_atomically
 from headcount.pruners.base import Pruner
 from headcount.training.checkpoint_files import OPTIMIZER
+
+BEGINS = "begins"  # in the file of the pruner's part: whether the model's part has no state yet
 
 
 @contextmanager
@@ -100,6 +106,46 @@ def gathered(skeleton: PreTrainedModel, sharded: nn.Module) -> PreTrainedModel:
     return model
 
 
+def is_sharded(model: nn.Module) -> bool:
+    """Whether this process has only shards of the model's parameters."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
+    is_first = bool(FullyShardedDataParallel.fsdp_modules(model))
+    return is_first or any(isinstance(p, DTensor) for p in model.parameters())
+
+
+def gather_optimizer(
+    optimizer: torch.optim.Optimizer, sharded: nn.Module, whole: nn.Module
+) -> None:
+    """Let an optimizer hold a whole model and the whole state; all processes have to call this.
+
+    The state moves to memory, one tensor after another: no device has to hold more than one.
+
+    Args:
+        optimizer: holds the parameters of `sharded`, and maybe others, which stay as they are.
+        sharded: a model that FSDP 2 shards.
+        whole: what `gathered` made of it.
+    """
+    from torch.distributed.tensor import DTensor
+
+    # Names may differ: wrappers, such as FSDP's own checkpointing of activations, add to them.
+    pairs = list(zip(sharded.parameters(), whole.parameters(), strict=True))
+    assert all(shard.shape == parameter.shape for shard, parameter in pairs)
+    optimizer = getattr(optimizer, "optimizer", optimizer)
+    for shard, parameter in pairs:
+        if (state := optimizer.state.pop(shard, None)) is not None:
+            optimizer.state[parameter] = {
+                name: value.full_tensor().to("cpu", copy=True)
+                if isinstance(value, DTensor)
+                else value
+                for name, value in state.items()
+            }
+    in_place_of = dict(pairs)
+    for group in optimizer.param_groups:
+        group["params"] = [in_place_of.get(p, p) for p in group["params"]]
+
+
 def _whole_weights(sharded: nn.Module) -> dict[str, Tensor]:
     # Not every build of torch has these modules.
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -135,11 +181,13 @@ def save_optimizer(
         save: saves the optimizer as `Trainer` does.
         own: whether this process writes the pruner's part.
     """
-    with showing(optimizer, pruner):
+    with showing(optimizer, pruner) as of_model:
+        # Torch would save a state as after one step, of zeros; Adam would then begin with step 2.
+        begins = not of_model.state
         save()
     if own:
         with showing(optimizer, pruner, pruner_only=True) as of_pruner:
-            state = of_pruner.state_dict()
+            state = {**of_pruner.state_dict(), BEGINS: begins}
         write_atomically(folder / OPTIMIZER, lambda path: torch.save(state, path))
 
 
@@ -160,5 +208,9 @@ def load_optimizer(
             scheduler.load_state_dict(torch.load(folder / "scheduler.pt", weights_only=True))
     # With `save_only_model` there is no such file.
     if of_pruner.is_file():
+        state = torch.load(of_pruner, map_location="cpu", weights_only=True)
         with showing(optimizer, pruner, pruner_only=True) as own:
-            own.load_state_dict(torch.load(of_pruner, map_location="cpu", weights_only=True))
+            own.load_state_dict(state)
+        if state.get(BEGINS, False):
+            with showing(optimizer, pruner) as others:
+                others.state.clear()

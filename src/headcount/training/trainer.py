@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import PreTrainedModel, Seq2SeqTrainer
-from transformers.trainer_utils import TrainOutput
+from transformers.trainer_utils import TrainOutput, get_last_checkpoint
 
 from headcount import seams
 from headcount.errors import HeadcountError
@@ -27,7 +27,7 @@ from headcount.surgery.remove import remove_heads
 from headcount.training import sharded
 from headcount.training.between_steps import BetweenSteps
 from headcount.training.checkpoint_files import HISTORY, load_pruner, save_pruner, saved_heads
-from headcount.training.cutting import Cutter, refuse_uncuttable
+from headcount.training.cutting import Cutter, refuse_uncuttable, share
 from headcount.training.history import SelectionHistory
 from headcount.training.rate_schedule import begin_anew
 from headcount.training.step import AveragingTrainer, PrunerStep, clipping_with_model
@@ -95,7 +95,8 @@ class PruningTrainer(AveragingTrainer):
         self._removed = False
         self._skeleton = sharded.skeleton(self.plain_model()) if self.is_fsdp_enabled else None
         if pruner.cuts_while_training:
-            refuse_uncuttable(self.args, self.is_fsdp_enabled or self.is_deepspeed_enabled)
+            is_fsdp_1 = self.is_fsdp_enabled and not self.accelerator.is_fsdp2
+            refuse_uncuttable(self.args, is_fsdp_1 or self.is_deepspeed_enabled)
         pruner.refuse(self.plain_model())
         self._attach()
         pruner.to(home_of(self.args.device))
@@ -145,6 +146,19 @@ class PruningTrainer(AveragingTrainer):
         """Leave the model without gates until `cut` puts them back."""
         self._gates.close()
 
+    def gather_shards(self) -> None:
+        """Hold the whole model and the optimizer's whole state, in memory, in place of shards.
+
+        The model must be without gates. If it is sharded, by FSDP 2, all processes have to call
+        this method together.
+        """
+        if self._skeleton is None or not sharded.is_sharded(self.plain_model()):
+            return
+        whole = sharded.gathered(self._skeleton, self.model_wrapped)
+        if self.optimizer is not None:
+            sharded.gather_optimizer(self.optimizer, self.model_wrapped, whole)
+        self.model = self.model_wrapped = whole
+
     def mask(self, keep: int | float | None = None) -> HeadMask:
         """The heads that are selected now, for one of several K; None for the smallest K."""
         return self.pruner.mask(keep)
@@ -159,6 +173,8 @@ class PruningTrainer(AveragingTrainer):
             )
         if not resume_from_checkpoint:  # else the checkpoint says what was cut
             self._begin()
+        elif self.is_fsdp_enabled:
+            self._cut_before_sharding(resume_from_checkpoint)
         output: TrainOutput = super().train(resume_from_checkpoint, *args, **kwargs)
         while self.cutter.is_pausing and (checkpoint := self.cutter.cut_and_save()) is not None:
             output = super().train(str(checkpoint), *args, **kwargs)
@@ -171,6 +187,8 @@ class PruningTrainer(AveragingTrainer):
         if operates or pruner.looks_at:
             # Otherwise `Trainer` does this later.
             self._move_model_to_device(self.plain_model(), self.args.device)
+            if self.is_fsdp_enabled:
+                share(self.plain_model())  # perhaps the first process alone has loaded the weights
         if pruner.looks_at:
             self._gates.close()
             self.cutter.look()
@@ -181,10 +199,37 @@ class PruningTrainer(AveragingTrainer):
         elif lasting is not None and len(lasting) < len(find_heads(self.plain_model())):
             self.cut(lasting)
 
-    def cut(self, mask: HeadMask) -> None:
-        """Cut all heads except these out of the model in training, and gate those again."""
+    def _cut_before_sharding(self, checkpoint: str | bool) -> None:
+        """Cut the heads that a checkpoint has not: `Trainer` shards the model, then loads it."""
+        if checkpoint is True:
+            checkpoint = get_last_checkpoint(str(self.args.output_dir)) or False
+        if checkpoint:  # else `Trainer` says that there is none
+            load_pruner(self.pruner, Path(checkpoint))
+            if self._cut_as_in(Path(checkpoint)):
+                self.cutter.forget_sizes()
+
+    def _cut_as_in(self, checkpoint: Path) -> bool:
+        """Cut the heads that a checkpoint has not; returns whether it was made after a cut."""
+        here = saved_heads(checkpoint)
+        fewer = here is not None and len(here) < len(find_heads(self.plain_model()))
+        if here is None or not (fewer or self.pruner.has_operated):
+            return False
         self._gates.close()
+        self.gather_shards()
+        self.teacher.restore()
+        self.cut(here)
+        return True
+
+    def cut(self, mask: HeadMask) -> None:
+        """Cut all heads except these out of the model in training, and gate those again.
+
+        If FSDP 2 shards the model, it is a whole copy afterwards, until `Trainer` shards it again.
+        """
+        self._gates.close()
+        self.gather_shards()
         self.cutter.cut(mask)
+        if self._skeleton is not None:
+            self._skeleton = sharded.skeleton(self.plain_model())
         self.pruner.commit(mask)
         self._attach()
 
@@ -310,12 +355,8 @@ class PruningTrainer(AveragingTrainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         load_pruner(self.pruner, Path(resume_from_checkpoint))
-        here = saved_heads(Path(resume_from_checkpoint))
-        fewer = here is not None and len(here) < len(find_heads(self.plain_model()))
-        if here is not None and (fewer or self.pruner.has_operated):
-            self._gates.close()
-            self.teacher.restore()
-            self.cut(here)
+        if not self.is_fsdp_enabled:  # or it was cut before it was sharded
+            self._cut_as_in(Path(resume_from_checkpoint))
         super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
         self.history = SelectionHistory.load(Path(resume_from_checkpoint) / HISTORY)
 
@@ -358,8 +399,9 @@ class PruningTrainer(AveragingTrainer):
             self.cut(self.cutter.operate(last=True))  # the training ended before the operation
             self._gates.close()
         if self._skeleton is not None:
-            whole = sharded.gathered(self._skeleton, self.model_wrapped)
-            self.model = self.model_wrapped = whole
+            if sharded.is_sharded(self.model_wrapped):
+                whole = sharded.gathered(self._skeleton, self.model_wrapped)
+                self.model = self.model_wrapped = whole
             # From now on the Trainer evaluates and saves a whole model.
             self.is_fsdp_enabled, self._skeleton = False, None
             self._move_model_to_device(self.plain_model(), self.args.device)
