@@ -187,7 +187,8 @@ class Run:
         """A batch of the set to tune on, of middle length, on the model's device."""
         data = next(iter(self.sets.values()))
         start = len(data) // 2
-        stop = min(start + self.settings.training.eval_batch_size, len(data))
+        size = self.settings.training.eval_batch_size or self.task.examples_at_once(data)
+        stop = min(start + size, len(data))
         return self.batches(data.select(range(start, stop)), model)[0]
 
     def sample(self, number: int, model: PreTrainedModel) -> list[Batch]:
