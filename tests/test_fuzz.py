@@ -173,6 +173,12 @@ def fuzz(read: Callable[[Path, random.Random], None], folder: Path, cases: range
     assert 0 < right < len(cases)
 
 
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe without a task asks the hub what its model is, and waits where there is no net."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
 @pytest.mark.parametrize(
     ("read", "cases"),
     [(read_mask, 1500), (read_entry, 3000), (read_recipe, 250), (read_study, 200)],
