@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedModel
 
 from headcount import HeadMask, find_heads, remove_heads
-from headcount.deploy import remote_code
+from headcount.deploy import modeling_design, remote_code
 from headcount.deploy.regular import NotHeldError
 from tests.deploy import elsewhere
 from tests.small_task import save_encoder
@@ -316,7 +316,7 @@ def test_a_file_that_answers_something_else_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = Case("mpnet").model()
-    written = remote_code._heads_by_block
+    written = modeling_design._heads_by_block
 
     def other_heads(lost: Any) -> Any:
         entries = copy.deepcopy(written(lost))
@@ -324,7 +324,7 @@ def test_a_file_that_answers_something_else_is_refused(
             entry["kept"] = [(head + 1) % entry["out_of"] for head in entry["kept"]]
         return entries
 
-    monkeypatch.setattr(remote_code, "_heads_by_block", other_heads)
+    monkeypatch.setattr(modeling_design, "_heads_by_block", other_heads)
     with pytest.raises(remote_code.HeadcountError, match="answers something else"):
         remote_code.write(model, "x", tmp_path)
 

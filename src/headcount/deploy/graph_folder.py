@@ -20,7 +20,7 @@ from headcount.deploy.decoder import decoder_graph
 from headcount.deploy.encoder import encoder_graph
 from headcount.deploy.encoder_decoder import encoder_decoder_graphs
 from headcount.deploy.graph import TOLERANCE, Graph, Sizes, largest_difference
-from headcount.deploy.plain import plain_form
+from headcount.deploy.plain import plain_config
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import open_graph
 from headcount.errors import HeadcountError
@@ -95,7 +95,7 @@ def _save_config(model: PreTrainedModel, folder: Path) -> None:
     Programs that generate text make an empty cache from it.
     """
     try:
-        plain_form(model).model.config.save_pretrained(folder)
+        plain_config(model).save_pretrained(folder)
     except NotHeldError:
         model.config.save_pretrained(folder)
 

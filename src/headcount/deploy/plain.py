@@ -8,20 +8,19 @@ in an equivalent class that does not.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headcount.deploy.auto_class import auto_class, loading_lines
 from headcount.deploy.compare import largest_gap, tolerance_of
+from headcount.deploy.rebuild import filled, read_config, refuse_other_shapes
 from headcount.deploy.regular import (
     NotHeldError,
     RegularBlock,
@@ -33,7 +32,6 @@ from headcount.errors import HeadcountError
 from headcount.heads import families
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
-from headcount.loading.folder import first_line
 
 OWN_ENTRIES = ("quantization_config", "pruned_heads")  # what pruned models have, and plain ones not
 Config = dict[str, Any]
@@ -70,6 +68,21 @@ class Form:
     why: str
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """What a plain form may be made of.
+
+    Attributes:
+        forms: classes that may hold the model, the best first.
+        state: its weights in regular form.
+        repeats: how many key-value heads of that form are copies of others.
+    """
+
+    forms: tuple[Form, ...]
+    state: State
+    repeats: int = 0
+
+
 def plain_form(model: PreTrainedModel) -> Plain:
     """The model in a class of transformers that runs it without headcount.
 
@@ -79,29 +92,54 @@ def plain_form(model: PreTrainedModel) -> Plain:
     Raises:
         NotHeldError: no configuration says its layout.
     """
-    heads = find_heads(model)
-    if len(heads) == heads.born:
-        why = f"{type(model).__name__}, as it was: no heads were removed"
-        return Plain(
-            _built(Form(type(model), _bare(model.config), why), model.state_dict()), why, 0
-        )
-    blocks = regular_blocks(heads, common_group=True)
-    counts = even_counts(model, blocks)
-    state = _with_bias_columns(model, heads, regular_state(model, blocks))
+    candidates = _candidates(model)
     problems: list[str] = []
-    for form in _forms(model, counts, blocks):
+    for form in candidates.forms:
         try:
-            made = _built(form, state)
+            config = _fitting(form, candidates.state)
+            made = filled(form.cls, config, candidates.state, model)
             gap = largest_gap(model, made)
         except NotHeldError as problem:
             problems.append(str(problem))
             continue
         if gap <= tolerance_of(model):
-            if made.can_generate():
-                made.generation_config = copy.deepcopy(model.generation_config)
-            return Plain(made, form.why, repeated_key_value_heads(blocks))
+            return Plain(made, form.why, candidates.repeats)
         problems.append(f"{form.cls.__name__} would differ by {gap:.1e}")
     raise NotHeldError("; ".join(problems))
+
+
+def plain_config(model: PreTrainedModel) -> PreTrainedConfig:
+    """The configuration of the plain form alone, which takes no memory for weights.
+
+    Raises:
+        NotHeldError: no configuration says its layout.
+    """
+    candidates = _candidates(model)
+    problems: list[str] = []
+    for form in candidates.forms:
+        try:
+            return _fitting(form, candidates.state)
+        except NotHeldError as problem:
+            problems.append(str(problem))
+    raise NotHeldError("; ".join(problems))
+
+
+def _candidates(model: PreTrainedModel) -> Candidates:
+    heads = find_heads(model)
+    if len(heads) == heads.born:
+        why = f"{type(model).__name__}, as it was: no heads were removed"
+        return Candidates((Form(type(model), _bare(model.config), why),), model.state_dict())
+    blocks = regular_blocks(heads, common_group=True)
+    counts = even_counts(model, blocks)
+    state = _with_bias_columns(heads, regular_state(model, blocks))
+    return Candidates(tuple(_forms(model, counts)), state, repeated_key_value_heads(blocks))
+
+
+def _fitting(form: Form, state: State) -> PreTrainedConfig:
+    """The configuration of a form that takes these weights."""
+    config = read_config(form.cls, form.config)
+    refuse_other_shapes(form.cls, config, state)
+    return config
 
 
 def even_counts(
@@ -142,7 +180,7 @@ def _nodes(config: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield from _nodes(value, (*place, name))
 
 
-def _with_bias_columns(model: PreTrainedModel, heads: HeadMap, state: State) -> State:
+def _with_bias_columns(heads: HeadMap, state: State) -> State:
     """The state with position biases of the kept heads, where one block has them for all (T5)."""
     of_stack: dict[str, tuple[str, tuple[int, ...]]] = {}
     for block in heads.blocks:
@@ -161,9 +199,7 @@ def _with_bias_columns(model: PreTrainedModel, heads: HeadMap, state: State) -> 
 
 
 def _forms(
-    model: PreTrainedModel,
-    counts: Mapping[tuple[str, ...], RegularBlock],
-    blocks: tuple[RegularBlock, ...],
+    model: PreTrainedModel, counts: Mapping[tuple[str, ...], RegularBlock]
 ) -> Iterator[Form]:
     """Classes that may hold the model, the best first.
 
@@ -268,37 +304,6 @@ EQUIVALENTS: dict[str, tuple[tuple[str, Callable[[Config], Given | None]], ...]]
     "llama": (("Llama", _as_mistral), ("Llama", _as_seed_oss)),
     "qwen2": (("Qwen2", _as_seed_oss),),
 }
-
-
-def _built(form: Form, state: Mapping[str, Tensor]) -> PreTrainedModel:
-    """The model of a form with these weights.
-
-    Raises:
-        NotHeldError: the class does not take the configuration, or has weights of other shapes.
-    """
-    try:
-        config_class: Any = form.cls.config_class
-        config = config_class.from_dict(copy.deepcopy(form.config))
-        with torch.device("meta"):
-            shapes = {key: value.shape for key, value in form.cls(config).state_dict().items()}
-    except HeadcountError:
-        raise
-    except Exception as error:  # classes check their configurations in many ways
-        raise NotHeldError(f"{form.cls.__name__} does not take it: {first_line(error)}") from error
-    for key in shapes.keys() ^ state.keys():
-        raise NotHeldError(f"{form.cls.__name__} has {'no' if key in state else 'a'} {key}")
-    for key, shape in shapes.items():
-        if shape != state[key].shape:
-            raise NotHeldError(
-                f"{form.cls.__name__} takes {key} in the shape {list(shape)}, not "
-                f"{list(state[key].shape)}"
-            )
-    dtype = next(value.dtype for value in state.values() if value.is_floating_point())
-    made: PreTrainedModel = form.cls._from_config(config, dtype=dtype)
-    made.load_state_dict(state)
-    made.tie_weights()
-    made.eval()
-    return made
 
 
 def held(model: PreTrainedModel, source: str) -> str:
