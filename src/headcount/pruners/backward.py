@@ -28,6 +28,7 @@ from headcount.batch import (
     batch_size,
     evaluating,
     loss_of,
+    other_forward,
     predicts_next_token,
     without_cache,
 )
@@ -79,7 +80,9 @@ class Backward:
         with evaluating(self.model), frozen(self.model, ["*"]), ExitStack() as layers:
             for module in self.model.modules():
                 if isinstance(module, GradientCheckpointingLayer):
-                    layers.enter_context(_replaced(module, partial(self._layer, module.forward)))
+                    layers.enter_context(
+                        other_forward(module, partial(self._layer, module.forward))
+                    )
             yield self
 
     def leaf(self, tensor: Tensor) -> Tensor:
@@ -224,7 +227,7 @@ class Backward:
         for start in range(0, ids.shape[1], places):
             here = slice(start, start + places)
             answer = type(given)(**{**given, "last_hidden_state": last[:, here]})
-            with _replaced(base, partial(_answer, answer)):
+            with other_forward(base, partial(_answer, answer)):
                 logits = self.model(input_ids=ids[:, here], use_cache=False).logits.float()
             wanted = labels[:, here].flatten().to(logits.device)
             loss = nn.functional.cross_entropy(
@@ -235,7 +238,7 @@ class Backward:
 
     def _felt(self, given: Any, batch: Batch, factor: float) -> Tensor:
         """The gradient of the loss at the hidden states before the head."""
-        inputs = given.last_hidden_state.detach().requires_grad_()
+        inputs: Tensor = given.last_hidden_state.detach().requires_grad_()
         for loss in self._slices(given, inputs, batch):
             (loss * factor).backward()
         assert inputs.grad is not None
@@ -249,17 +252,3 @@ def _answer(given: Any, *args: Any, **inputs: Any) -> Any:
 
 def _itself(saved: Tensor) -> Tensor:
     return saved
-
-
-@contextmanager
-def _replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Another forward pass for a module until the block ends."""
-    own = vars(module).get("forward")
-    module.forward = forward  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        if own is None:
-            del module.forward
-        else:
-            module.forward = own  # type: ignore[method-assign]

@@ -26,6 +26,7 @@ class Curvature:
     def __init__(self, output: Output) -> None:
         self.output = output
         self.places = self.examples = 0
+        self.size = 1  # examples of the batch that goes through the model now
         self._inputs = torch.zeros(self.width, self.width, dtype=torch.float64)
         out = output.weight().shape[0]
         self._gradients = torch.zeros(out, out, dtype=torch.float64)
@@ -117,12 +118,14 @@ class Curvature:
 def _costs(felt: Tensor, inverse: Tensor, number: int, size: int) -> list[float]:
     """½ tr(W_hᵀ G W_h (A⁻¹_hh)⁻¹) of each head h."""
     own, inner = (_diagonal_blocks(matrix, number, size) for matrix in (felt, inverse))
-    return (0.5 * (own * torch.linalg.inv(inner).mT).sum((1, 2))).tolist()
+    costs: list[float] = (0.5 * (own * torch.linalg.inv(inner).mT).sum((1, 2))).tolist()
+    return costs
 
 
 def _diagonal_blocks(matrix: Tensor, number: int, size: int) -> Tensor:
-    whole = matrix[: number * size, : number * size].unflatten(0, (number, size))
-    return whole.unflatten(2, (number, size)).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    whole: Tensor = matrix[: number * size, : number * size].unflatten(0, (number, size))
+    by_head: Tensor = whole.unflatten(2, (number, size))
+    return by_head.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
 
 
 def _without(felt: Tensor, inverse: Tensor, head: slice) -> tuple[Tensor, Tensor]:
