@@ -62,10 +62,12 @@ class Backward:
 
     def __init__(self, model: nn.Module, besides: int = 0) -> None:
         self.model = model
-        weights = {p.data_ptr(): p.numel() * p.element_size() for p in model.parameters()}
-        self._weights = set(weights)
-        self._most = GRAPH * sum(weights.values()) - besides
-        self._logits = LOGITS * sum(weights.values())
+        self._weights = {parameter.data_ptr() for parameter in model.parameters()}
+        weights = sum(
+            parameter.numel() * parameter.element_size() for parameter in model.parameters()
+        )
+        self._most = GRAPH * weights - besides
+        self._logits = LOGITS * weights
         self.again, self.scale = False, 1.0
         self.batch: Batch = {}
         self.gradients: tuple[Tensor, ...] = ()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from headcount.batch import Batch, batch_size
 from headcount.errors import HeadcountError
 from headcount.pruners.backward import Backward
+from headcount.surgery.offloaded import fetched
 from headcount.surgery.outputs import Output, tokens_among
 
 
@@ -92,11 +93,12 @@ class Curvature:
         number = len(self.output.kept) // head_size
         if not self.places:  # the batches never reach this block
             return torch.zeros(number, dtype=torch.float64)
-        weight = self.output.weight().cpu().double()
+        with fetched(self.output.projection):
+            weight = self.output.weight().cpu().double()
+            if self.output.has_bias:
+                bias = self.output.projection.bias.detach().cpu().double()
+                weight = torch.cat([weight, bias[:, None]], 1)
         inputs, gradients = self.inputs, self.gradients
-        if self.output.has_bias:
-            bias = self.output.projection.bias.detach().cpu().double()
-            weight = torch.cat([weight, bias[:, None]], 1)
         unit = inputs.diagonal()[: number * head_size].mean() + torch.finfo(inputs.dtype).tiny
         identity = torch.eye(len(inputs), dtype=inputs.dtype)
         inverse = torch.linalg.inv(inputs + ridge * unit * identity)

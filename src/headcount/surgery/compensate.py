@@ -18,6 +18,7 @@ from headcount.gates import masked
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.outputs import Output, outputs_of, tokens_among
 from headcount.surgery.paused import Changed, Layers, Pass, look_round, pausing
 
@@ -54,13 +55,15 @@ def compensate(
         frozen: names of parameters that must not change; their blocks are not fitted.
 
     Raises:
-        HeadcountError: the mask is for another model, or a projection is not a plain one. The
-            model is then unchanged.
+        HeadcountError: the mask is for another model, a projection is not a plain one, or weights
+            are offloaded. The model is then unchanged.
     """
     if not ridge > 0:
         raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
     heads = find_heads(model)
     mask.refuse_other_model(heads)
+    for block in heads.blocks:
+        refuse_offloaded(model, block, "fitted")
     outputs = outputs_of(model, heads, mask)
     sample = list(batches)
     if not sample:
