@@ -82,11 +82,11 @@ def _fitted(
     frozen: Collection[str],
 ) -> Changed:
     """Weights and biases with which the open heads come closest to what all heads gave."""
-    order, layers = look_round(model, outputs, sample[0])
+    order, layers, embeddings = look_round(model, outputs, sample[0])
     changed: Changed = {}
     closed = _present(find_heads(model), mask)
     gates = torch.ones_like(closed)  # all open, for the passes of the model as it was
-    with masked(model, gates), pausing(model, outputs, layers), ExitStack() as running:
+    with masked(model, gates), pausing(model, outputs, layers, embeddings), ExitStack() as running:
         whole, pruned = _begun(running, model, sample, changed, layers)
         drifted = False  # nothing has changed before the first block that loses a head
         for output, calls in order:
@@ -129,8 +129,10 @@ def _begun(
     layers: Layers,
 ) -> tuple[list[Pass], list[Pass]]:
     """Two passes per batch, of the model as it was and as it becomes; the stack stops them."""
-    whole = [Pass(model, batch, {}, layers) for batch in sample]
-    pruned = [Pass(model, batch, changed, layers) for batch in sample]
+    shared: list[Changed] = [{} for _ in sample]
+    both = list(zip(sample, shared, strict=True))
+    whole = [Pass(model, batch, {}, layers, own) for batch, own in both]
+    pruned = [Pass(model, batch, changed, layers, own) for batch, own in both]
     for begun in (*whole, *pruned):
         running.callback(begun.stop)
     return whole, pruned

@@ -49,14 +49,19 @@ class Pass:
         changed: parameters that replace those of projections. They are read when the pass leaves
             a projection, so they may be added while it waits.
         layers: the layer of each projection from which a pass may go back to its beginning.
+        shared: embeddings by module, for both passes of a batch: they would be held twice.
     """
 
-    def __init__(self, model: nn.Module, batch: Batch, changed: Changed, layers: Layers) -> None:
+    def __init__(
+        self, model: nn.Module, batch: Batch, changed: Changed, layers: Layers, shared: Changed
+    ) -> None:
         self._model, self._batch, self._changed, self._layers = model, batch, changed, layers
+        self._shared = shared
         self._begin()
 
     def _begin(self) -> None:
         self._running = greenlet(self._run)
+        self._running.shared = self._shared
         self._running.gr_context = copy_context()  # else the caller's context variables are unset
         self._modes = _modes()
         self._waits: Call | None = None
@@ -143,8 +148,13 @@ def _set_modes(modes: _Modes) -> None:
 
 
 @contextmanager
-def pausing(model: nn.Module, outputs: Iterable[Output], layers: Layers) -> Iterator[None]:
-    """Let passes wait after each call of these projections; do not call the model otherwise."""
+def pausing(
+    model: nn.Module, outputs: Iterable[Output], layers: Layers, embeddings: Iterable[str]
+) -> Iterator[None]:
+    """Let passes wait after each call of these projections; do not call the model otherwise.
+
+    Passes of one batch share what these embeddings give.
+    """
 
     def wait(output: Output, values: Tensor, answer: Tensor) -> Tensor:
         gone_on_with = getcurrent().parent.switch(Call(output, values, answer))
@@ -156,7 +166,20 @@ def pausing(model: nn.Module, outputs: Iterable[Output], layers: Layers) -> Iter
         for name in set(layers.values()):
             layer = model.get_submodule(name)
             replaced.enter_context(other_forward(layer, partial(_from_beginning, layer.forward)))
+        for name in embeddings:
+            hook = partial(_share, name)
+            replaced.enter_context(model.get_submodule(name).register_forward_hook(hook))
         yield
+
+
+def _share(name: str, module: nn.Module, args: Any, answer: Tensor) -> Tensor | None:
+    """Give the second pass of a batch the same tensor as the first."""
+    shared = getcurrent().shared
+    other = shared.pop(name, None)
+    if other is not None and torch.equal(other, answer):
+        return other  # type: ignore[no-any-return]
+    shared[name] = answer
+    return None
 
 
 def _from_beginning(plain: Callable[..., Any], *args: Any, **given: Any) -> Any:
@@ -171,12 +194,14 @@ def _from_beginning(plain: Callable[..., Any], *args: Any, **given: Any) -> Any:
 
 def look_round(
     model: nn.Module, outputs: Sequence[Output], batch: Batch
-) -> tuple[list[tuple[Output, int]], Layers]:
-    """The projections in the order of their first calls, with the number of calls; their layers.
+) -> tuple[list[tuple[Output, int]], Layers, list[str]]:
+    """The projections in the order of their first calls, with the number of calls.
 
-    A layer is the innermost member of a list of modules. One that changes its own inputs cannot be
-    begun twice, and is left out.
+    Also their layers, and the embeddings that passes may share. A layer is the innermost member of
+    a list of modules. One that changes its own inputs cannot be begun twice, and is left out. So
+    are embeddings that the model changes in place.
     """
+    looked_up: dict[str, list[tuple[Tensor, int]]] = {}
     calls: dict[str, int] = {}
     layers: Layers = {}
     begun: dict[str, list[tuple[Tensor, int]]] = {}
@@ -193,14 +218,26 @@ def look_round(
         else:
             layers.pop(output.name, None)
 
+    def look_up(name: str, module: nn.Module, args: Any, answer: Tensor) -> None:
+        looked_up.setdefault(name, []).append((answer, answer._version))
+
     with listening(outputs, hear), ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, nn.Embedding):
+                hooks.enter_context(module.register_forward_hook(partial(look_up, name)))
         for name in {home for home in homes.values() if home}:
             hook = partial(begin, name)
             layer = model.get_submodule(name)
             hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
         model(**without_answers(model, batch))
     by_name = {output.name: output for output in outputs}
-    return [(by_name[name], count) for name, count in calls.items()], layers
+    order = [(by_name[name], count) for name, count in calls.items()]
+    unchanged = [
+        name
+        for name, given in looked_up.items()
+        if len(given) == 1 and all(tensor._version == was for tensor, was in given)
+    ]
+    return order, layers, unchanged
 
 
 def _layer_of(model: nn.Module, output: Output) -> str:
