@@ -27,7 +27,8 @@ from tests.training.test_fsdp import OLD
 from tests.training.test_trainer import KEEP, assert_same, bert, examples, logits, settings, state
 
 STEPS = 8
-TOLERANCE = 1e-9  # in double precision; sums over two half batches are rounded differently
+# In double precision; sums over two half batches are rounded differently.
+TOLERANCE = 1e-9
 PRUNERS: dict[str, Callable[[], Pruner]] = {
     # In the middle, as by default: learn, operate, and begin anew with a fresh optimizer.
     "handover": lambda: Handover(KEEP),
@@ -38,7 +39,7 @@ PRUNERS: dict[str, Callable[[], Pruner]] = {
     "attrition": lambda: Attrition(KEEP, countdown=Countdown(0.0, 0.8, 2.0), memory=0.5),
     "attrition-commit": lambda: Attrition(KEEP, memory=0.5, commit_at=0.5),
     "joint-commit": lambda: JointDSP(KEEP, QUICK, commit_at=0.5),
-    # The other layer has no heads, and weights without elements, of which there are no shards.
+    # The other layer has no heads, and weights without elements, which torch cannot gather.
     "emptied": lambda: Fixed(like=HeadMask.from_indices(find_heads(bert()), range(KEEP))),
 }
 TAUGHT = {"operations", "at-once"}  # learn from the model as it was before its first operation

@@ -64,16 +64,42 @@ def showing(
 
 
 def preparing(prepare: Callable[..., Any], pruner: Pruner) -> Callable[..., Any]:
-    """`Accelerator.prepare`, which replaces parameters by shards, without the pruner's."""
+    """`Accelerator.prepare`, which replaces parameters by shards, without the pruner's.
 
-    def without_pruner(*objects: Any, **options: Any) -> Any:
+    It does not see parameters without elements either, of blocks that lost all their heads: torch
+    shards them but cannot gather them. They stay as they are, on every process.
+    """
+
+    def of_the_rest(*objects: Any, **options: Any) -> Any:
         with ExitStack() as hidden:
             for one in objects:
                 if isinstance(one, torch.optim.Optimizer):
                     hidden.enter_context(showing(one, pruner))
+                elif isinstance(one, nn.Module):
+                    hidden.enter_context(_without_empty(one))
             return prepare(*objects, **options)
 
-    return without_pruner
+    return of_the_rest
+
+
+@contextmanager
+def _without_empty(model: nn.Module) -> Iterator[None]:
+    """Leave a model without the parameters that have no elements in this block."""
+    taken = []
+    for module in model.modules():
+        own = module._parameters
+        if any(p is not None and not p.numel() for p in own.values()):
+            taken.append((own, dict(own)))
+            for name, p in taken[-1][1].items():
+                if p is not None and not p.numel():
+                    del own[name]
+    try:
+        yield
+    finally:
+        for own, before in taken:
+            now = {name: own.get(name, p) for name, p in before.items()}  # in the same order
+            own.clear()
+            own.update(now)
 
 
 def skeleton(model: PreTrainedModel) -> PreTrainedModel:

@@ -172,7 +172,8 @@ class Teacher:
         seen = None if seen is None else seen.bool()
         distance = self.distillation.loss(outputs, said, seen, counted)
         answers = labels != IGNORED if labels is not None and counted is None else counted
-        return (1 - weight) * loss + weight * self._share(answers, items) * distance, outputs
+        distance = self._share(answers, items) * distance  # first: a share may be a float32
+        return (1 - weight) * loss + weight * distance, outputs
 
     def _said(self, asked: dict[str, Any]) -> Any:
         """The teacher's outputs, computed in the precision of the training, as float32."""
