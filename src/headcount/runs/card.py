@@ -88,7 +88,9 @@ def write_card(
     if result.before is None:
         remarks.append("The unpruned model was not evaluated in this run.")
     local = Path(settings.model).exists()
-    shown = origin.name or (Path(settings.model).name if local else settings.model)
+    # A folder says what its model was made from. What was pruned is the folder's model itself.
+    shown = f"A model made from {origin.name}" if local and origin.name else settings.model
+    shown = Path(settings.model).name if local and not origin.name else shown
     text = _TEMPLATE.format(
         front=metadata(name, auto_class, settings, result, origin).to_yaml(),
         title=markdown(name),
