@@ -201,11 +201,10 @@ class PruningTrainer(AveragingTrainer):
 
     def _cut_before_sharding(self, checkpoint: str | bool) -> None:
         """Cut the heads that a checkpoint has not: `Trainer` shards the model, then loads it."""
-        if checkpoint is True:
-            checkpoint = get_last_checkpoint(str(self.args.output_dir)) or False
-        if checkpoint:  # else `Trainer` says that there is none
-            load_pruner(self.pruner, Path(checkpoint))
-            if self._cut_as_in(Path(checkpoint)):
+        last = get_last_checkpoint(str(self.args.output_dir)) if checkpoint is True else checkpoint
+        if last:  # else `Trainer` says that there is none
+            load_pruner(self.pruner, Path(last))
+            if self._cut_as_in(Path(last)):
                 self.cutter.forget_sizes()
 
     def _cut_as_in(self, checkpoint: Path) -> bool:
