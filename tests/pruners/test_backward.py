@@ -104,6 +104,21 @@ def test_michels_scores_are_the_same_again_and_in_slices(
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.usefixtures("economy")
+@pytest.mark.parametrize("method", [hc.Surgeon, hc.Michel])
+@families("bert", "llama", "t5", "bart")
+def test_scores_do_not_depend_on_gradient_checkpointing(family: Family, method: Any) -> None:
+    """It lets embeddings require gradients, in evaluation mode and with frozen weights too."""
+    model: Any = build(family).double()
+    batches = labelled(family)
+    plain, checkpointed = method(2), method(2)
+    plain.fit(model, batches)
+    model.gradient_checkpointing_enable()
+    checkpointed.fit(model, batches)
+    assert (plain.importance() > 0).all()
+    torch.testing.assert_close(checkpointed.importance(), plain.importance(), rtol=1e-9, atol=0.0)
+
+
 def test_a_loss_of_another_kind_is_the_models_own(monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = build("llama")
     batches = labelled(family_named("llama"))

@@ -180,8 +180,9 @@ def _heard(found: Sequence[Curvature], back: Backward) -> Iterator[None]:
         kind = curvature.output.block.kind
 
         def hear(module: nn.Module, args: tuple[Any, ...], answer: Tensor) -> Tensor:
-            if not answer.requires_grad:  # nothing before it has a gradient
-                answer = answer + back.leaf(answer.new_zeros(()))
+            # Gradients go back as far as the leaves, so every projection has one. An answer may
+            # require a gradient without any: gradient checkpointing lets embeddings do so.
+            answer = answer + back.leaf(answer.new_zeros(()))
             if not back.again:
                 batch = back.batch
                 curvature.add_inputs(tokens_among(args[0].detach(), back.model, batch, kind))
