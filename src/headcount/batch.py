@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +50,36 @@ def without_cache(model: nn.Module) -> dict[str, bool]:
     """The argument with which a model keeps no keys and values; empty if it takes none."""
     taken = inspect.signature(model.forward).parameters
     return {"use_cache": False} if "use_cache" in taken else {}
+
+
+def without_answers(model: nn.Module, batch: Batch) -> dict[str, Any]:
+    """A batch for a pass whose answer nobody reads: no cache, and no logits where that is possible.
+
+    An encoder-decoder makes the inputs of its decoder from the labels, and keeps them.
+    """
+    given = {**without_cache(model), **batch}
+    if (
+        predicts_next_token(model)
+        and "logits_to_keep" in inspect.signature(model.forward).parameters
+    ):
+        given.pop("labels", None)
+        given["logits_to_keep"] = 1
+    return given
+
+
+@contextmanager
+def other_forward(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Replace the forward pass of a module until the block ends."""
+    own = vars(module).get("forward")
+    has_own = "forward" in vars(module)
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if has_own:
+            module.forward = own  # type: ignore[assignment]
+        else:
+            del module.forward
 
 
 def answers_per_example(model: nn.Module, batch: Batch) -> Tensor | None:

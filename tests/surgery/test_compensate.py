@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 import headcount as hc
 from headcount import HeadcountError
-from headcount.surgery.outputs import tokens_among
+from headcount.bench.size import peak_memory
+from headcount.surgery.outputs import Output, outputs_of, tokens_among
 from tests.tiny import (
     VOCABULARY,
     Family,
@@ -309,3 +311,85 @@ def test_a_projection_of_another_class_is_fitted_if_it_does_nothing_else() -> No
     for model in (named, other):
         hc.compensate(model, mask, sample(family))
     assert difference(weights(named), weights(other)) < 1e-5
+
+
+def calls_of(
+    model: Any, output: Output, mask: hc.HeadMask, batches: list[Inputs]
+) -> tuple[Tensor, Tensor]:
+    """Inputs and outputs of a projection, a row per position."""
+    heard: list[tuple[Tensor, Tensor]] = []
+    hook = model.get_submodule(output.name).register_forward_hook(
+        lambda _, args, answer: heard.append((args[0].flatten(0, -2), answer.flatten(0, -2)))
+    )
+    with torch.no_grad(), hc.masked(model, mask):
+        for batch in batches:
+            model(**batch)
+    hook.remove()
+    values, answers = (torch.cat(part) for part in zip(*heard, strict=True))
+    return values, answers
+
+
+def plainly_fitted(model: Any, mask: hc.HeadMask, batches: list[Inputs]) -> dict[str, Tensor]:
+    """Each block after another, with all batches through the whole model for every block."""
+    whole, ridge = copy.deepcopy(model), 1e-3
+    outputs = outputs_of(model, hc.find_heads(model), mask)
+    for output in outputs:
+        given, pruned = calls_of(model, output, mask, batches)
+        _, before = calls_of(whole, output, hc.HeadMask.all(hc.find_heads(whole)), batches)
+        given, missing = given[:, output.kept], before - pruned
+        squares = given.T @ given
+        penalty = ridge * squares.diagonal().mean() * torch.eye(len(squares), dtype=squares.dtype)
+        with torch.no_grad():
+            model.get_submodule(output.name).weight[:, output.kept] += torch.linalg.solve(
+                squares + penalty, given.T @ missing
+            ).T
+    return weights(model)
+
+
+def test_the_fit_is_that_of_block_after_block() -> None:
+    family = family_named("llama")
+    model: Any = build(family).double()
+    batches = [{"input_ids": batch["input_ids"]} for batch in sample(family)]
+    mask = mask_for(model, "half")
+    expected = plainly_fitted(copy.deepcopy(model), mask, batches)
+    hc.compensate(model, mask, batches)
+    for name, weight in weights(model).items():
+        torch.testing.assert_close(weight, expected[name], rtol=1e-6, atol=1e-10)
+
+
+def test_passes_that_wait_hold_little_more_than_hidden_states() -> None:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
+        vocab_size=100,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    ids = torch.randint(100, (256, 64), generator=torch.Generator().manual_seed(0))
+    mask = mask_for(model, "half")
+
+    def fit() -> None:
+        hc.compensate(model, mask, [{"input_ids": row} for row in ids.split(8)])
+
+    hidden = ids.numel() * 64 * 4
+    # The embeddings, and what each of the two passes has; the rest is one batch and the sums.
+    assert peak_memory(fit) < 4.5 * hidden
+
+
+def test_a_layer_that_changes_its_inputs_is_not_begun_twice() -> None:
+    family = family_named("llama")
+    model, same = build(family), build(family)
+    batches, mask = sample(family), mask_for(model, "half")
+    for one, change in ((model, Tensor.mul_), (same, Tensor.mul)):
+        layer: Any = one.get_submodule("model.layers.1")
+
+        def scaled(
+            states: Tensor, *args: Any, do: Any = change, layer: Any = layer, **given: Any
+        ) -> Any:
+            return type(layer).forward(layer, do(states, 1.5), *args, **given)
+
+        layer.forward = scaled
+    hc.compensate(model, mask, batches)
+    hc.compensate(same, mask, batches)
+    found = weights(model)
+    for name, weight in weights(same).items():
+        torch.testing.assert_close(found[name], weight)

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.batch import Batch, batch_size, evaluating, loss_of
+from headcount.batch import Batch, batch_size
 from headcount.errors import HeadcountError
-from headcount.pruners.base import frozen
+from headcount.pruners.backward import Backward
+from headcount.surgery.offloaded import fetched
 from headcount.surgery.outputs import Output, tokens_among
 
 
@@ -26,16 +27,47 @@ class Curvature:
     def __init__(self, output: Output) -> None:
         self.output = output
         self.places = self.examples = 0
-        self._inputs = self._gradients = torch.zeros((), dtype=torch.float64)
+        self.size = 1  # examples of the batch that goes through the model now
+        self._inputs = torch.zeros(self.width, self.width, dtype=torch.float64)
+        out = output.weight().shape[0]
+        self._gradients = torch.zeros(out, out, dtype=torch.float64)
+
+    @property
+    def width(self) -> int:
+        """Inputs, and one more for a bias."""
+        return int(self.output.weight().shape[1]) + self.output.has_bias
+
+    @property
+    def bytes(self) -> int:
+        """What the sums take."""
+        return self._inputs.nbytes + self._gradients.nbytes
 
     def add(self, values: Tensor, gradients: Tensor) -> None:
         """Add a batch: inputs, and gradients at the outputs, a row per position."""
-        values, gradients = values.cpu().double(), gradients.cpu().double()
+        self.add_inputs(values)
+        self.add_gradients(gradients)
+
+    def add_inputs(self, values: Tensor) -> None:
+        """Add the inputs of a batch, a row per position."""
+        values = values.cpu().double()  # not all devices have float64
         if self.output.has_bias:
             values = torch.cat([values, values.new_ones(len(values), 1)], 1)
         self.places += len(values)
-        self._inputs = self._inputs + values.T @ values
-        self._gradients = self._gradients + gradients.T @ gradients
+        self._inputs.addmm_(values.T, values)
+
+    def add_gradients(self, gradients: Tensor, factor: float = 1.0) -> None:
+        """Add gradients at the outputs, a row per position, times a factor."""
+        gradients = gradients.cpu().double()
+        self._gradients.addmm_(gradients.T, gradients, alpha=factor**2)
+
+    def refuse_overflow(self) -> None:
+        """Refuse sums in which a number was too large for the model's type."""
+        if not (self._inputs.isfinite().all() and self._gradients.isfinite().all()):
+            raise HeadcountError(
+                f"values or gradients at {self.output.name} are not finite in "
+                f"{self.output.projection.weight.dtype}, so heads cannot be scored; load the model "
+                "in bfloat16 or float32"
+            )
 
     @property
     def inputs(self) -> Tensor:
@@ -61,43 +93,57 @@ class Curvature:
         number = len(self.output.kept) // head_size
         if not self.places:  # the batches never reach this block
             return torch.zeros(number, dtype=torch.float64)
-        weight = self.output.weight().cpu().double()
+        with fetched(self.output.projection):
+            weight = self.output.weight().cpu().double()
+            if self.output.has_bias:
+                bias = self.output.projection.bias.detach().cpu().double()
+                weight = torch.cat([weight, bias[:, None]], 1)
         inputs, gradients = self.inputs, self.gradients
-        if self.output.has_bias:
-            bias = self.output.projection.bias.detach().cpu().double()
-            weight = torch.cat([weight, bias[:, None]], 1)
         unit = inputs.diagonal()[: number * head_size].mean() + torch.finfo(inputs.dtype).tiny
         identity = torch.eye(len(inputs), dtype=inputs.dtype)
         inverse = torch.linalg.inv(inputs + ridge * unit * identity)
+        # The weights enter the costs only as Wᵀ G W, which follows each removal without them.
+        felt = weight.T @ gradients @ weight
         here, found, highest = list(range(number)), torch.zeros(number, dtype=torch.float64), 0.0
         while here:
-            costs = [
-                _cost(weight, inverse, gradients, slice(start, start + head_size))
-                for start in range(0, len(here) * head_size, head_size)
-            ]
+            costs = _costs(felt, inverse, len(here), head_size)
             place = min(range(len(here)), key=costs.__getitem__)
             # Slightly more, because equal scores would be ranked by the heads' numbers.
             highest = max(highest * (1 + 1e-9), costs[place])
             found[here.pop(place)] = highest
-            weight, inverse = _without(
-                weight, inverse, slice(place * head_size, (place + 1) * head_size)
+            felt, inverse = _without(
+                felt, inverse, slice(place * head_size, (place + 1) * head_size)
             )
         return found
 
 
-def _cost(weight: Tensor, inverse: Tensor, gradients: Tensor, head: slice) -> float:
-    own = weight[:, head]
-    return 0.5 * float(((gradients @ own) * (own @ torch.linalg.inv(inverse[head, head]))).sum())
+def _costs(felt: Tensor, inverse: Tensor, number: int, size: int) -> list[float]:
+    """½ tr(W_hᵀ G W_h (A⁻¹_hh)⁻¹) of each head h."""
+    own, inner = (_diagonal_blocks(matrix, number, size) for matrix in (felt, inverse))
+    costs: list[float] = (0.5 * (own * torch.linalg.inv(inner).mT).sum((1, 2))).tolist()
+    return costs
 
 
-def _without(weight: Tensor, inverse: Tensor, head: slice) -> tuple[Tensor, Tensor]:
-    """Weights that make up for a head, and the inverse of the inputs' matrix without it."""
-    rows = inverse[head]
-    solved = torch.linalg.solve(inverse[head, head], rows)
+def _diagonal_blocks(matrix: Tensor, number: int, size: int) -> Tensor:
+    whole: Tensor = matrix[: number * size, : number * size].unflatten(0, (number, size))
+    by_head: Tensor = whole.unflatten(2, (number, size))
+    return by_head.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+
+
+def _without(felt: Tensor, inverse: Tensor, head: slice) -> tuple[Tensor, Tensor]:
+    """The matrices of the heads that stay, whose weights make up for one that goes.
+
+    W becomes W - W_h S with S = (A⁻¹_hh)⁻¹ A⁻¹_h, and what it feels follows from that.
+    """
     stays = torch.ones(len(inverse), dtype=torch.bool)
     stays[head] = False
-    weight, inverse = weight - weight[:, head] @ solved, inverse - rows.T @ solved
-    return weight[:, stays], inverse[stays][:, stays]
+    rows = inverse[head][:, stays]
+    solved = torch.linalg.solve(inverse[head, head], rows)
+    across = felt[head][:, stays]
+    half = across - 0.5 * felt[head, head] @ solved
+    felt, inverse = felt[stays][:, stays], inverse[stays][:, stays]
+    both = solved.T @ half
+    return felt - both - both.T, inverse - rows.T @ solved
 
 
 def curvatures(
@@ -108,39 +154,45 @@ def curvatures(
     The model's loss must be a mean over the batch. Its parameters get no gradients.
     """
     found = [Curvature(output) for output in outputs]
-    with evaluating(model), frozen(model, ["*"]):
+    back = Backward(model, besides=sum(curvature.bytes for curvature in found))
+    examples = 0
+    with back.opened(), _heard(found, back):
         for batch in batches:
-            size = batch_size(batch)
-            with _heard(found) as heard:
-                loss = loss_of(model, batch)
-                leaves = [leaf for _, _, leaf in heard]
-                felt = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-            for (curvature, values, _), gradient in zip(heard, felt, strict=True):
-                # The loss is a mean over examples: the gradient of one is `size` times as large.
-                both = torch.cat([values, gradient * size], -1)
-                rows = tokens_among(both, model, batch, curvature.output.block.kind)
-                width = values.shape[-1]
-                curvature.add(rows[:, :width], rows[:, width:])
             for curvature in found:
-                curvature.examples += size
-    if not any(curvature.examples for curvature in found):
+                # The loss is a mean over examples: the gradient of one is `size` times as large.
+                curvature.size = batch_size(batch)
+            for _ in back.passes(batch):
+                pass
+            examples += batch_size(batch)
+    if not examples:
         raise HeadcountError("there is no data to score the heads on; give at least one batch")
+    for curvature in found:
+        curvature.examples = examples
+        curvature.refuse_overflow()
     return found
 
 
-Heard = list[tuple[Curvature, Tensor, Tensor]]
-
-
 @contextmanager
-def _heard(found: Sequence[Curvature]) -> Iterator[Heard]:
-    """The input of each call of a projection, and a leaf of zeros that is added to its output."""
-    heard: Heard = []
+def _heard(found: Sequence[Curvature], back: Backward) -> Iterator[None]:
+    """Add up the inputs of each projection as it is called, and the gradients as they come back."""
 
     def hook(curvature: Curvature) -> Any:
+        kind = curvature.output.block.kind
+
         def hear(module: nn.Module, args: tuple[Any, ...], answer: Tensor) -> Tensor:
-            leaf = torch.zeros_like(answer, requires_grad=True)
-            heard.append((curvature, args[0].detach(), leaf))
-            return answer + leaf
+            # Gradients go back as far as the leaves, so every projection has one. An answer may
+            # require a gradient without any: gradient checkpointing lets embeddings do so.
+            answer = answer + back.leaf(answer.new_zeros(()))
+            if not back.again:
+                batch = back.batch
+                curvature.add_inputs(tokens_among(args[0].detach(), back.model, batch, kind))
+
+                def feel(gradient: Tensor) -> None:
+                    rows = tokens_among(gradient, back.model, batch, kind)
+                    curvature.add_gradients(rows, curvature.size / back.scale)
+
+                answer.register_hook(feel)
+            return answer
 
         return hear
 
@@ -148,4 +200,4 @@ def _heard(found: Sequence[Curvature]) -> Iterator[Heard]:
         for curvature in found:
             projection = curvature.output.projection
             hooks.enter_context(projection.register_forward_hook(hook(curvature)))
-        yield heard
+        yield

@@ -14,19 +14,19 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from headcount.batch import Batch, answers_per_example, batch_size, evaluating, loss_of
+from headcount.batch import Batch, answers_per_example, batch_size
 from headcount.errors import HeadcountError, SettingError
 from headcount.gates import masked
 from headcount.heads.blocks import AttentionBlock, HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.base import frozen
+from headcount.pruners.backward import Backward
 from headcount.pruners.choice import choose, normalised_by_block
 from headcount.pruners.scored import Scored, ScoringData
 from headcount.pruners.settings import PostHocSettings, PrunerSettings
 
 Granularity = Literal["example", "token", "batch"]
-Called = list[tuple[str, Tensor]]  # name of a block, and the gates of one call
+Called = list[str]  # the block of each call, in the order of calls
 
 
 @dataclass(frozen=True)
@@ -194,19 +194,24 @@ def importance(
     """
     total = torch.zeros(len(heads), dtype=torch.float64)
     examples = 0
-    with evaluating(model), frozen(model, ["*"]):
+    back = Backward(model)
+    with back.opened(), _leaf_gates(model, heads, mask, back) as called:
         for batch in batches:
-            with _leaf_gates(model, heads, mask) as called:
-                loss = loss_of(model, batch)
-                leaves = [leaf for _, leaf in called]
-                felt = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
             size = batch_size(batch)
             factors = _factors(model, batch, granularity)
-            rows: dict[str, list[Tensor]] = {block.name: [] for block in heads.blocks}
-            for (name, _), gradient in zip(called, felt, strict=True):
-                part = _rows(gradient.cpu().double(), size, granularity)
-                rows[name].append(part if factors is None else _weighted(part, factors))
-            parts = [_absolute(rows[b.name], b.num_heads, granularity) for b in heads.blocks]
+            rows: dict[str, list[list[Tensor]]] = {block.name: [] for block in heads.blocks}
+            called.clear()
+            for part in back.passes(batch):
+                for name, calls in rows.items():
+                    found = [g for n, g in zip(called, back.gradients, strict=True) if n == name]
+                    calls.append(
+                        [_rows(g.cpu().double() / back.scale, part, granularity) for g in found]
+                    )
+                called.clear()
+            parts = [
+                _absolute(_joined(rows[b.name], granularity), factors, b.num_heads, granularity)
+                for b in heads.blocks
+            ]
             # The loss is a mean over the examples; the gradient of one example's is `size` times.
             total += torch.cat(parts) * (size if factors is None else 1.0)
             examples += size
@@ -216,11 +221,11 @@ def importance(
     return normalised_by_block(scores, heads.blocks) if normalise else scores
 
 
-def _rows(gradient: Tensor, size: int, granularity: Granularity) -> Tensor:
+def _rows(gradient: Tensor, batch: Batch, granularity: Granularity) -> Tensor:
     """The gradient of a call per head and token, per head and example, or per head."""
     rows = gradient.flatten(0, -2)
     if granularity == "example":
-        rows = rows.unflatten(0, (size, -1)).sum(1)
+        rows = rows.unflatten(0, (batch_size(batch), -1)).sum(1)
     elif granularity == "batch":
         rows = rows.sum(0, keepdim=True)
     return rows
@@ -245,19 +250,33 @@ def _weighted(rows: Tensor, factors: Tensor) -> Tensor:
     return (by_example * factors[:, None, None]).flatten(0, 1)
 
 
-def _absolute(calls: Sequence[Tensor], heads: int, granularity: Granularity) -> Tensor:
+def _joined(parts: Sequence[Sequence[Tensor]], granularity: Granularity) -> list[Tensor]:
+    """The rows of each call in a whole batch, from those in its parts."""
+    calls = zip(*parts, strict=True)
+    if granularity == "batch":
+        return [torch.stack(call).sum(0) for call in calls]
+    return [torch.cat(call) for call in calls]
+
+
+def _absolute(
+    calls: Sequence[Tensor], factors: Tensor | None, heads: int, granularity: Granularity
+) -> Tensor:
     """Absolute gradients per head, summed, of a block that was called never, once or more often.
 
     Layers may share a block (ALBERT), and its gates then are the same ones in all of them.
     """
     if not calls:
         return torch.zeros(heads, dtype=torch.float64)
+    if factors is not None:
+        calls = [_weighted(rows, factors) for rows in calls]
     rows = torch.cat(list(calls)) if granularity == "token" else torch.stack(list(calls)).sum(0)
     return rows.abs().sum(0)
 
 
 @contextmanager
-def _leaf_gates(model: nn.Module, heads: HeadMap, mask: HeadMask) -> Iterator[Called]:
+def _leaf_gates(
+    model: nn.Module, heads: HeadMap, mask: HeadMask, back: Backward
+) -> Iterator[Called]:
     """Gates that are leaves of the graph, one per head at every place of the block's output.
 
     They come as blocks are called, which need not be the order in which the model has them.
@@ -268,19 +287,22 @@ def _leaf_gates(model: nn.Module, heads: HeadMap, mask: HeadMask) -> Iterator[Ca
             if block.num_heads:
                 values = torch.tensor([float(index in mask.kept) for index in block.indices])
                 projection = model.get_submodule(block.path).get_submodule(block.anatomy.output)
-                hook = _LeafGate(values, block, called)
+                hook = _LeafGate(values, block, called, back)
                 hooks.enter_context(projection.register_forward_pre_hook(hook))
         yield called
 
 
 class _LeafGate:
-    def __init__(self, values: Tensor, block: AttentionBlock, called: Called) -> None:
-        self.values, self.block, self.called = values, block, called
+    def __init__(
+        self, values: Tensor, block: AttentionBlock, called: Called, back: Backward
+    ) -> None:
+        self.values, self.block, self.called, self.back = values, block, called, back
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         combined = args[0]
         shape = (*combined.shape[:-1], self.block.num_heads)
-        leaf = self.values.to(combined).expand(shape).clone().requires_grad_()
-        self.called.append((self.block.name, leaf))
+        leaf = self.back.leaf(self.values.to(combined).expand(shape).clone())
+        if not self.back.again:
+            self.called.append(self.block.name)
         by_head = combined.unflatten(-1, (self.block.num_heads, self.block.head_size))
         return ((by_head * leaf.unsqueeze(-1)).flatten(-2), *args[1:])

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from headcount.batch import Batch, evaluating
 from headcount.errors import HeadcountError
 from headcount.gates import masked
+from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.surgery.outputs import Output, listening, outputs_of, tokens_among
-from headcount.surgery.paused import Changed, Pass, pausing
+from headcount.surgery.offloaded import refuse_offloaded
+from headcount.surgery.outputs import Output, outputs_of, tokens_among
+from headcount.surgery.paused import Changed, Layers, Pass, look_round, pausing
 
 RIDGE = 1e-3
 
@@ -36,7 +38,7 @@ def compensate(
     unpruned model's projections gave. Blocks are fitted in the order of the forward pass, each with
     the blocks before it pruned and fitted. A block without heads gives the mean. Each batch goes
     through the model twice, as it was and as it becomes, and waits at every block for the others.
-    So the hidden states of the whole sample are in memory at once.
+    So the hidden states of the whole sample are in memory at once, those of one layer.
 
     Call it before `remove_heads`, with the same mask. The model keeps all its heads. Under
     `masked(model, mask)` it now gives what the cut model will give; do not use it without the mask
@@ -53,13 +55,15 @@ def compensate(
         frozen: names of parameters that must not change; their blocks are not fitted.
 
     Raises:
-        HeadcountError: the mask is for another model, or a projection is not a plain one. The
-            model is then unchanged.
+        HeadcountError: the mask is for another model, a projection is not a plain one, or weights
+            are offloaded. The model is then unchanged.
     """
     if not ridge > 0:
         raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
     heads = find_heads(model)
     mask.refuse_other_model(heads)
+    for block in heads.blocks:
+        refuse_offloaded(model, block, "fitted")
     outputs = outputs_of(model, heads, mask)
     sample = list(batches)
     if not sample:
@@ -78,10 +82,12 @@ def _fitted(
     frozen: Collection[str],
 ) -> Changed:
     """Weights and biases with which the open heads come closest to what all heads gave."""
-    order = _in_order(model, outputs, sample[0])
+    order, layers, embeddings = look_round(model, outputs, sample[0])
     changed: Changed = {}
-    with pausing(outputs), ExitStack() as running:
-        whole, pruned = _begun(running, model, sample, changed)
+    closed = _present(find_heads(model), mask)
+    gates = torch.ones_like(closed)  # all open, for the passes of the model as it was
+    with masked(model, gates), pausing(model, outputs, layers, embeddings), ExitStack() as running:
+        whole, pruned = _begun(running, model, sample, changed, layers)
         drifted = False  # nothing has changed before the first block that loses a head
         for output, calls in order:
             drifted = drifted or bool(output.gone)
@@ -91,8 +97,9 @@ def _fitted(
             sums = LeastSquares(constant=output.has_bias)
             for batch, before, after in zip(sample, whole, pruned, strict=True):
                 wanted = before.go_to(output, calls)
-                with masked(model, mask):
-                    given = after.go_to(output, calls)
+                gates.copy_(closed)
+                given = after.go_to(output, calls)
+                gates.fill_(1.0)
                 for want, give in zip(wanted, given, strict=True):
                     kept, missing = give.values[..., output.kept], want.answer - give.answer
                     rows = tokens_among(
@@ -105,31 +112,27 @@ def _fitted(
                 changed |= output.with_bias(bias) if output.has_bias else {}
             if calls > 1:  # its earlier calls have changed too, and what came between them
                 running.close()
-                whole, pruned = _begun(running, model, sample, changed)
+                whole, pruned = _begun(running, model, sample, changed, layers)
     return changed
 
 
-def _in_order(
-    model: nn.Module, outputs: Sequence[Output], batch: Batch
-) -> list[tuple[Output, int]]:
-    """The projections in the order of their first calls, with the number of calls."""
-    calls: dict[str, int] = {}
-
-    def hear(output: Output, values: Tensor, answer: Tensor) -> None:
-        calls[output.name] = calls.get(output.name, 0) + 1
-
-    with listening(outputs, hear):
-        model(**batch)
-    by_name = {output.name: output for output in outputs}
-    return [(by_name[name], count) for name, count in calls.items()]
+def _present(heads: HeadMap, mask: HeadMask) -> Tensor:
+    """The gates of the heads that are there."""
+    return mask.gates()[list(heads.indices)]
 
 
 def _begun(
-    running: ExitStack, model: nn.Module, sample: Sequence[Batch], changed: Changed
+    running: ExitStack,
+    model: nn.Module,
+    sample: Sequence[Batch],
+    changed: Changed,
+    layers: Layers,
 ) -> tuple[list[Pass], list[Pass]]:
     """Two passes per batch, of the model as it was and as it becomes; the stack stops them."""
-    whole = [Pass(model, batch, {}) for batch in sample]
-    pruned = [Pass(model, batch, changed) for batch in sample]
+    shared: list[Changed] = [{} for _ in sample]
+    both = list(zip(sample, shared, strict=True))
+    whole = [Pass(model, batch, {}, layers, own) for batch, own in both]
+    pruned = [Pass(model, batch, changed, layers, own) for batch, own in both]
     for begun in (*whole, *pruned):
         running.callback(begun.stop)
     return whole, pruned
@@ -155,11 +158,16 @@ class LeastSquares:
         """Add a batch: values, and what the map should give for them, a row per position."""
         # Not all devices have float64.
         values, missing = values.cpu().double(), missing.cpu().double()
+        if not self.count:
+            rows, columns = values.shape[1], missing.shape[1]
+            self.values, self.missing = values.new_zeros(rows), values.new_zeros(columns)
+            self.squares = values.new_zeros(rows, rows)
+            self.products = values.new_zeros(rows, columns)
         self.count += len(values)
-        self.values = self.values.to(values) + values.sum(0)
-        self.missing = self.missing.to(values) + missing.sum(0)
-        self.squares = self.squares.to(values) + values.T @ values
-        self.products = self.products.to(values) + values.T @ missing
+        self.values += values.sum(0)
+        self.missing += missing.sum(0)
+        self.squares.addmm_(values.T, values)
+        self.products.addmm_(values.T, missing)
 
     def solve(self, ridge: float) -> tuple[Tensor, Tensor]:
         """The map, a row per output, and the constant.

@@ -16,6 +16,7 @@ from headcount.batch import IGNORED, Batch
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock, HeadMap, Kind
 from headcount.heads.mask import HeadMask
+from headcount.surgery.offloaded import fetched
 
 
 @dataclass(frozen=True)
@@ -99,9 +100,10 @@ def _is_plain(projection: nn.Module) -> bool:
         return False
     if type(projection) is nn.Linear:
         return True
-    weight, bias = projection.weight.detach(), projection.bias
-    probe = torch.linspace(-1.0, 1.0, weight.shape[1]).to(weight)[None]
-    expected = nn.functional.linear(probe, weight, bias)
+    with fetched(projection):
+        weight, bias = projection.weight.detach(), projection.bias
+        probe = torch.linspace(-1.0, 1.0, weight.shape[1]).to(weight)[None]
+        expected = nn.functional.linear(probe, weight, bias)
     with torch.no_grad():
         return torch.allclose(projection.forward(probe), expected, rtol=1e-2, atol=1e-5)
 

@@ -17,6 +17,7 @@ from headcount.heads.mask import HeadMask
 from headcount.surgery.class_swap import recast
 from headcount.surgery.emptied import empty
 from headcount.surgery.grouped import serve_uneven_groups
+from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.padded import is_projection, pad_projections
 from headcount.surgery.resize import is_uneven, keep_rows, update_counts
 from headcount.surgery.selection import select_arguments, select_norm_outputs
@@ -73,7 +74,7 @@ def remove_heads(model: nn.Module, mask: HeadMask) -> Removal:
     for block in heads.blocks:
         _refuse_impossible(block, kept[block.name])
         refuse_adapters(model, block.path)
-        _refuse_offloaded(model, block)
+        refuse_offloaded(model, block, "cut")
     try_cut(model, heads.blocks, kept, _cut)
     before = count_parameters(model)
     gone = HeadMask.all(heads) - mask
@@ -96,18 +97,6 @@ def _refuse_impossible(block: AttentionBlock, kept: tuple[int, ...]) -> None:
             f"{block.name} ({block.path}) keeps its queries fused with shared keys and values; "
             "remove equally many heads from each of its groups"
         )
-
-
-def _refuse_offloaded(model: nn.Module, block: AttentionBlock) -> None:
-    """Refuse weights that accelerate keeps elsewhere and fetches for each forward pass."""
-    for module in model.get_submodule(block.path).modules():
-        away = any(parameter.is_meta for parameter in module.parameters(recurse=False))
-        if away and hasattr(module, "_hf_hook"):
-            raise HeadcountError(
-                f"the weights of {block.name} ({block.path}) are offloaded to memory or disk, "
-                "where they cannot be cut; load the model without offloading (device_map='cpu'), "
-                "remove heads, save it, and load the small one as you like"
-            )
 
 
 def _cut(home: nn.Module, block: AttentionBlock, kept: tuple[int, ...]) -> None:
