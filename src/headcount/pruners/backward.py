@@ -36,6 +36,7 @@ from headcount.pruners.base import frozen
 
 GRAPH = 0.4  # what a graph may hold before layers are computed again, as a share of the weights
 LOGITS = 1 / 32  # what the logits of one slice may take, as a share of the weights
+SLICE = 64  # tokens that a slice has at least: fewer would read the head's weights too often
 TOKENS = 2048  # of one part of a batch: more are no faster, and take more memory
 PROBE = 16  # tokens on which the loss in slices is compared with the model's own
 
@@ -224,11 +225,12 @@ class Backward:
         ids = batch["input_ids"]
         labels = nn.functional.pad(batch["labels"], (0, 1), value=IGNORED)[:, 1:]
         head: Any = self.model.get_output_embeddings()  # type: ignore[operator]
-        places = max(int(self._logits / (len(ids) * head.weight.shape[0] * 4)), 1)
+        tokens = max(self._logits / (head.weight.shape[0] * 4), SLICE)
+        places = max(int(tokens / len(ids)), 1)
         base: Any = self.model.base_model
         for start in range(0, ids.shape[1], places):
             here = slice(start, start + places)
-            answer = type(given)(**{**given, "last_hidden_state": last[:, here]})
+            answer = type(given)(**{**given, "last_hidden_state": last[:, here].contiguous()})
             with other_forward(base, partial(_answer, answer)):
                 logits = self.model(input_ids=ids[:, here], use_cache=False).logits.float()
             wanted = labels[:, here].flatten().to(logits.device)

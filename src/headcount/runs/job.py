@@ -379,6 +379,8 @@ class PruningJob:
             bytes=measured.bytes,
             examples_per_second=measured.examples_per_second,
             generated_per_second=measured.generated_per_second,
+            tokens_per_second=measured.tokens_per_second,
+            cache_per_token=measured.cache_per_token,
             difference=difference,
             seconds=dict(self.times.seconds),
             shared_by=self.options.shared_by,

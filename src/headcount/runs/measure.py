@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headcount.batch import Batch
+from headcount.bench.size import cache_bytes
 from headcount.bench.speed import Job, side_by_side
 from headcount.errors import HeadcountError
 from headcount.gates import masked
@@ -20,7 +21,9 @@ from headcount.runs.result import Sides
 BATCHES = 3  # to time, spread over the lengths of the evaluation set
 GENERATED = 16  # sentences to time the generation of
 TOLERANCE = 1e-4  # for rounding over a whole evaluation set, relative to the logits
-COMPARED = 16  # batches of the evaluation set to compare, at least
+COMPARED = 16  # batches of the evaluation set to compare; of long texts, fewer
+COMPARED_TOKENS = 8192
+CACHED = 16  # tokens whose cache is counted; less than any sliding window
 BUDGET = 6.0  # seconds for each figure
 
 
@@ -33,12 +36,16 @@ class Measured:
         bytes: the size of the weights.
         examples_per_second: examples in a forward pass; None if not measured.
         generated_per_second: generated sentences; None for models that do not generate.
+        tokens_per_second: tokens in a forward pass of a language model; None for others.
+        cache_per_token: bytes that a language model keeps of each token; None for others.
     """
 
     parameters: Sides
     bytes: Sides
     examples_per_second: Sides | None
     generated_per_second: Sides | None
+    tokens_per_second: Sides | None
+    cache_per_token: Sides | None
 
 
 def measure(
@@ -57,11 +64,17 @@ def measure(
         generates: also time generation.
         speed: False measures sizes only.
     """
-    per_second = generated = None
+    per_second = generated = tokens = cache = None
+    writes = whole.can_generate() and not whole.config.is_encoder_decoder
+    if writes and batches:
+        cache = Sides(*(_cache_per_token(model, batches[0]) for model in (whole, small)))
     if speed and batches:
         chosen = [batches[i * len(batches) // BATCHES] for i in range(min(BATCHES, len(batches)))]
         examples = sum(_size(batch) for batch in chosen)
         per_second = _rates(examples, [_forward(model, chosen) for model in (whole, small)])
+        if writes:
+            length = sum(_tokens(batch) for batch in chosen) / examples
+            tokens = Sides(length * per_second.before, length * per_second.after)
         if generates:
             inputs = {
                 name: value[:GENERATED]
@@ -77,6 +90,8 @@ def measure(
         Sides(weight_bytes(whole), weight_bytes(small)),
         per_second,
         generated,
+        tokens,
+        cache,
     )
 
 
@@ -87,6 +102,17 @@ def weight_bytes(model: nn.Module) -> int:
 
 def _size(batch: Batch) -> int:
     return int(next(iter(batch.values())).shape[0])
+
+
+def _tokens(batch: Mapping[str, Any]) -> int:
+    """How many tokens a batch has; 0 for images."""
+    ids = batch.get("input_ids")
+    return ids.numel() if isinstance(ids, Tensor) else 0
+
+
+def _cache_per_token(model: PreTrainedModel, batch: Batch) -> float:
+    ids: Tensor = batch["input_ids"][:1, :CACHED]
+    return cache_bytes(model.eval(), {"input_ids": ids}) / ids.numel()
 
 
 def _rates(examples: int, jobs: Sequence[Job]) -> Sides:
@@ -124,15 +150,20 @@ def checked_difference(
     Raises:
         HeadcountError: they differ by more than rounding.
     """
-    # A wrong cut shows on any batch. These have all lengths.
-    some = batches[:: max(1, len(batches) // COMPARED)]
-    difference = _largest_difference(whole, small, mask, some)
+    difference = _largest_difference(whole, small, mask, _some_of(batches))
     if not difference < TOLERANCE:
         raise HeadcountError(
             f"the cut model differs from the masked one by {difference:.1e}, expected less "
             f"than {TOLERANCE:g}; nothing was written, please report this model"
         )
     return difference
+
+
+def _some_of(batches: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Batches of all lengths: a wrong cut shows on any."""
+    longest = max((_tokens(batch) for batch in batches), default=0)
+    number = min(max(COMPARED_TOKENS // max(longest, 1), 1), COMPARED)
+    return batches[:: max(1, len(batches) // number)]
 
 
 def _largest_difference(

@@ -120,6 +120,9 @@ class RunResult:
         reached: the cache, parameters or speed-up that were asked for, and what there is; None for
             a run with a keep.
         fewest_within: the search for the fewest heads within a loss; None for other runs.
+        tokens_per_second: tokens that a language model reads; None for other models.
+        cache_per_token: bytes of keys and values that a language model keeps of each token; None
+            for other models.
     """
 
     method: str
@@ -139,6 +142,8 @@ class RunResult:
     harness: Scores = field(default_factory=dict)
     reached: Reached | None = None
     fewest_within: FewestWithin | None = None
+    tokens_per_second: Sides | None = None
+    cache_per_token: Sides | None = None
 
     @property
     def cost(self) -> float:
@@ -168,7 +173,8 @@ class RunResult:
             ("heads", self.heads, "{:,.0f}", 1),
             ("parameters", self.parameters, "{:,.0f}", 1),
             ("weights on disk, MB", self.bytes, "{:.1f}", 1e6),
-            ("examples per second", self.examples_per_second, "{:.1f}", 1),
+            ("key-value cache, bytes per token", self.cache_per_token, "{:,.0f}", 1),
+            self._speed(),
             ("generated per second", self.generated_per_second, "{:.1f}", 1),
         )
         for what, sides, form, unit in kinds:
@@ -181,6 +187,12 @@ class RunResult:
         if self.reached is not None:
             rows.append(self.reached.row())
         return [*rows, *self._search_rows()]
+
+    def _speed(self) -> tuple[str, Sides | None, str, float]:
+        """Tokens of a language model, whose examples are long, and examples of other models."""
+        if self.tokens_per_second is not None:
+            return "tokens per second", self.tokens_per_second, "{:,.0f}", 1
+        return "examples per second", self.examples_per_second, "{:.1f}", 1
 
     def _search_rows(self) -> list[tuple[str, str, str, str]]:
         """What the search for the fewest heads within a loss found."""
@@ -200,7 +212,7 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON holds them; without what this run was not asked for."""
-        optional = ("reached", "fewest_within")
+        optional = ("reached", "fewest_within", "tokens_per_second", "cache_per_token")
         return {k: v for k, v in asdict(self).items() if k not in optional or v is not None}
 
     def save(self, folder: Path) -> None:
@@ -245,6 +257,8 @@ def _read_result(data: dict[str, Any]) -> RunResult:
         harness=_scores({"harness": {}, **data}, "harness"),
         reached=_reached(data),
         fewest_within=_fewest_within(data),
+        tokens_per_second=_if_there(data, "tokens_per_second"),
+        cache_per_token=_if_there(data, "cache_per_token"),
     )
     if result.shared_by < 1:
         raise ValueError(f"'shared_by' is {result.shared_by}, expected at least 1")
@@ -274,6 +288,10 @@ def _seconds(stages: dict[str, Any]) -> dict[str, float]:
 
 def _measured(data: dict[str, Any], name: str) -> Sides | None:
     return None if _is_null(data, name) else _sides(data, name)
+
+
+def _if_there(data: dict[str, Any], name: str) -> Sides | None:
+    return None if data.get(name) is None else _sides(data, name)
 
 
 def _sides(data: dict[str, Any], name: str) -> Sides:

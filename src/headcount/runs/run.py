@@ -194,10 +194,12 @@ class Run:
     def sample(self, number: int, model: PreTrainedModel) -> list[Batch]:
         """Batches of this many training examples, or of all if there are fewer; longest first.
 
-        The run's seed draws them. The model is moved to this process's device first.
+        The run's seed draws them; a task may read no more than some (`calibrated_on`). The model is
+        moved to this process's device first.
         """
         nn.Module.to(model, PartialState().device)
         data = self.train_data
+        number = min(number, self.task.calibrated_on or number)
         if number < len(data):
             drawn = random.Random(self.settings.seed).sample(range(len(data)), number)
             data = data.select(sorted(drawn))
@@ -206,7 +208,7 @@ class Run:
         return self.batches(data, model)
 
     def share(self, share: float, model: PreTrainedModel) -> list[Batch]:
-        """Batches of a share of the training examples, longest first."""
+        """Batches of a share of the training examples, longest first; see `calibrated_on`."""
         return self.sample(max(round(share * len(self.train_data)), 1), model)
 
     def batches(self, data: Dataset, model: PreTrainedModel) -> list[Batch]:
@@ -224,6 +226,12 @@ class ScoringRun:
     def batches(self, share: float, rounds: int) -> Iterable[Batch]:
         """Batches of a share of the training data, to be gone through this many times."""
         batches = self.run.share(share, self.model)
+        most, available = self.run.task.calibrated_on, len(self.run.train_data)
+        if most is not None and most < share * available:
+            self.run.progress.say(
+                f"heads are scored on {most} of {available:,} blocks of text; limit_train says how "
+                "many else"
+            )
         self.run.progress.begin("scoring heads", rounds * len(batches))
         return Told(batches, self.run.progress, rounds)
 

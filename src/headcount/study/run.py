@@ -341,6 +341,7 @@ def _timed(study: StudySettings, places: Places, runs: Runs) -> Iterator[str]:
             RunResult.load(folder),
             examples_per_second=timed.examples_per_second,
             generated_per_second=timed.generated_per_second,
+            tokens_per_second=timed.tokens_per_second,
         )
         if (folder / CARD).is_file():
             write_card(folder, name, task.auto_class, run, result)

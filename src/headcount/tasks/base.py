@@ -135,6 +135,11 @@ class Task(ABC):
         """The longest input in tokens."""
         return self.settings.max_length or _MAX_LENGTH
 
+    @property
+    def calibrated_on(self) -> int | None:
+        """How many training examples scores and fits read at most; None for all that there are."""
+        return None
+
     def examples_at_once(self, data: Dataset | None = None) -> int:
         """How many examples a batch of an evaluation has, unless the settings say it.
 

@@ -36,6 +36,7 @@ from headcount.tasks.texts import HELD_OUT, JOIN, held_out_line, read_texts
 
 WINDOW = 2048  # tokens of an evaluation window, as in the papers of GPTQ, SparseGPT and Wanda
 BLOCK = 512  # tokens of a training block: what a step remembers grows with it
+CALIBRATION = 32_768  # tokens that scores and fits read, unless `limit_train` says how many
 _AT_ONCE = 2048  # tokens of a batch whose size is not given: 50,000 words make 400 MB of logits
 _PIECE = 10_000  # how many characters of training text are tokenised at once, at least
 _WHOLE = 20_000_000  # characters of an evaluation text that is still tokenised in one piece
@@ -190,6 +191,11 @@ class LanguageModelling(CausalTask):
     def longest(self) -> int:
         """How many tokens an evaluation example has at most."""
         return self.window
+
+    @property
+    def calibrated_on(self) -> int | None:
+        """Blocks of 32,768 tokens, or as many as `limit_train` says: a text may have millions."""
+        return None if self.settings.limit_train else max(CALIBRATION // self.block, 1)
 
     def _size(self, usual: int) -> int:
         wanted = self.settings.max_length or usual
