@@ -125,7 +125,7 @@ def test_a_study_has_a_row_for_each_accuracy(tmp_path: Path, tasks: Path) -> Non
     study = StudySettings(
         settings.model, settings.task, settings.data, ("unpruned", "random"), keep=(2,),
         training=replace(BRIEF, epochs=0.0), harness=("which_animal", "own_lambada"),
-        harness_tasks=str(tasks), speed=False,
+        harness_tasks=str(tasks), harness_limit=2, speed=False,
     )  # fmt: skip
     assert run_study(study, tmp_path / "study") == {}
     rows = load_study(tmp_path / "study")
@@ -139,6 +139,7 @@ def test_a_study_has_a_row_for_each_accuracy(tmp_path: Path, tasks: Path) -> Non
     assert better == {"perplexity": False, "acc": True, "acc_norm": True}
     result = RunResult.load(tmp_path / "study" / "runs" / "random-2-seed0")
     assert result.harness["own_lambada"]["perplexity"] > 1
+    assert result.signatures["which_animal"].endswith("|limit:2")
 
 
 def test_mistakes_are_told_before_anything_is_done(tmp_path: Path, tasks: Path) -> None:

@@ -86,7 +86,7 @@ def test_the_page_of_recipes_has_every_key() -> None:
     options = (
         TableOptions, ImageOptions, LambadaOptions, LanguageModellingOptions, TranslationOptions
     )  # fmt: skip
-    assert all(f"`{name}:" in page for name in ("harness", "harness_tasks"))
+    assert all(f"`{name}:" in page for name in ("harness", "harness_tasks", "harness_limit"))
     for settings in (TrainingSettings, ExampleSettings, *options):
         missing = [f.name for f in fields(settings) if f"`{f.name}`" not in page]
         assert not missing, f"{settings.__name__}: {missing}"

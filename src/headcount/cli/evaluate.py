@@ -61,7 +61,7 @@ def evaluate(
     limit, batch_size = given["limit_eval"], given["eval_batch_size"]
     if settings is not None:  # what a recipe says
         tasks, folder = tasks or settings.harness, folder or settings.harness_tasks
-        limit, batch_size = settings.training.limit_eval, settings.training.eval_batch_size
+        limit, batch_size = settings.harness_examples, settings.training.eval_batch_size
     if folder and not tasks:
         raise HeadcountError(
             f"--harness-tasks is {folder}, but no task is named; give --harness NAME too"

@@ -330,7 +330,7 @@ class PruningJob:
             settings.harness,
             self.run.progress,
             folder=settings.harness_tasks,
-            limit=settings.training.limit_eval,
+            limit=settings.harness_examples,
             batch_size=settings.training.eval_batch_size,
         )
 
@@ -373,7 +373,7 @@ class PruningJob:
                 )
                 for split, data in run.sets.items()
             }
-            | {task: harness_signature(task, settings.training.limit_eval) for task in harness},
+            | {task: harness_signature(task, settings.harness_examples) for task in harness},
             heads=Sides(original, kept),
             parameters=measured.parameters,
             bytes=measured.bytes,

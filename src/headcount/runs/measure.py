@@ -22,7 +22,7 @@ BATCHES = 3  # to time, spread over the lengths of the evaluation set
 GENERATED = 16  # sentences to time the generation of
 TOLERANCE = 1e-4  # for rounding over a whole evaluation set, relative to the logits
 COMPARED = 16  # batches of the evaluation set to compare; of long texts, fewer
-COMPARED_TOKENS = 8192
+COMPARED_TOKENS = 4096
 CACHED = 16  # tokens whose cache is counted; less than any sliding window
 BUDGET = 6.0  # seconds for each figure
 

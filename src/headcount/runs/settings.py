@@ -232,6 +232,8 @@ class RunSettings:
         settings: settings of the method by name; `headcount methods NAME` lists them.
         harness: tasks of lm-evaluation-harness to evaluate the pruned model on, besides its own.
         harness_tasks: a folder with YAML files of such tasks of your own; None for none.
+        harness_limit: how many examples of each of these tasks; None for the training's
+            `limit_eval`.
         trained_for: every K of the training that this result comes from; None for K alone.
         variant: a study's name for this method with these settings; None for the method's name.
         cache: instead of a keep, the share of the key-value cache to keep; K is found before the
@@ -254,6 +256,7 @@ class RunSettings:
     settings: dict[str, Any] = field(default_factory=dict)
     harness: tuple[str, ...] = ()
     harness_tasks: str | None = None
+    harness_limit: int | None = None
     trained_for: tuple[float | int, ...] | None = None
     variant: str | None = None
     cache: float | None = None
@@ -266,6 +269,10 @@ class RunSettings:
         _ = self.goal
         if self.within is not None and not _WITHIN.has(self.within):
             raise SettingError("within", self.within, f"{_WITHIN}, such as 0.01")
+        if self.harness_limit is not None and not (
+            type(self.harness_limit) is int and self.harness_limit > 0
+        ):
+            raise SettingError("harness_limit", self.harness_limit, "a whole number above 0")
         if not (type(self.seed) is int and 0 <= self.seed < 2**32):
             raise SettingError("seed", self.seed, "a whole number; give one from 0 to 2**32 - 1")
 
@@ -281,6 +288,11 @@ class RunSettings:
         """What is asked for instead of a keep, as `cache=0.5`; None for nothing."""
         asked = {name: getattr(self, name) for name in ASKS}
         return next((f"{name}={v:g}" for name, v in asked.items() if v is not None), None)
+
+    @property
+    def harness_examples(self) -> int | None:
+        """How many examples of each task of lm-evaluation-harness; None for all."""
+        return self.harness_limit or self.training.limit_eval
 
     @property
     def name(self) -> str:

@@ -81,6 +81,8 @@ class StudySettings:
         harness: tasks of lm-evaluation-harness to evaluate every pruned model on, besides the
             study's task; their accuracies are rows of `results.csv`.
         harness_tasks: a folder with YAML files of such tasks of your own; None for none.
+        harness_limit: how many examples of each of these tasks; None for the training's
+            `limit_eval`.
         speed: measure how fast every pruned model is, beside the unpruned one, after all runs.
         models: keep the weights of every pruned model. They take much space in a large study.
         cache: shares of the key-value cache to keep, instead of `keep`. An entry may have its own,
@@ -101,6 +103,7 @@ class StudySettings:
     settings: dict[str, Any] = field(default_factory=dict)
     harness: tuple[str, ...] = ()
     harness_tasks: str | None = None
+    harness_limit: int | None = None
     speed: bool = True
     models: bool = False
     cache: tuple[float, ...] = ()
@@ -165,7 +168,7 @@ class StudySettings:
         """Everything to do, seed by seed, the unpruned model first."""
         common = RunSettings(
             self.model, self.task, self.data, examples=self.examples, harness=self.harness,
-            harness_tasks=self.harness_tasks,
+            harness_tasks=self.harness_tasks, harness_limit=self.harness_limit,
         )  # fmt: skip
         entries = sorted(self.entries(), key=lambda entry: entry.method != UNPRUNED)
         every = (seeds for entry in entries for seeds in entry.seeds.values())
