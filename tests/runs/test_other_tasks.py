@@ -26,6 +26,7 @@ from headcount import HeadcountError
 from headcount.runs.evaluate import evaluate_model
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
+from headcount.runs.result import RunResult, Sides
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
 from headcount.tasks.from_scratch import train_tokenizer
 from tests.tasks.test_images import PROCESSOR
@@ -103,6 +104,12 @@ def test_any_task_is_pruned_and_reloads(task: str, method: str, tmp_path: Path) 
     assert (result.generated_per_second is not None) == (
         task == "translation" and method == "michel"
     )
+    reads = task == "language-modelling"
+    assert (result.cache_per_token is not None) == reads
+    assert (result.tokens_per_second is not None) == (reads and method == "michel")
+    if reads:
+        assert result.cache_per_token == Sides(2 * 4 * 16 * 2, 2 * 4 * 16 * 3 / 2)
+        assert RunResult.load(out) == result
     if task == "translation":
         assert "|bleu" in result.signatures[split].lower() or "tok:13a" in result.signatures[split]
 

@@ -172,6 +172,13 @@ def test_sizes_unless_they_are_given(data: Path, model: str) -> None:
     assert task.signature("validation").endswith("|window:32|stride:32")
 
 
+def test_a_long_text_is_not_scored_whole(data: Path) -> None:
+    assert make(data).calibrated_on == 64
+    assert make(data, options={"block_size": 2048}).calibrated_on == 16
+    assert make(data, options={"block_size": 65536}).calibrated_on == 1
+    assert make(data, limit_train=500).calibrated_on is None
+
+
 def test_training_blocks_are_whole_and_follow_each_other(data: Path, model: str) -> None:
     task = make(data, options={"block_size": 16})
     tokenizer = task.load_processor(model)
