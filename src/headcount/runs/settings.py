@@ -89,7 +89,7 @@ class TrainingSettings:
         distil_hidden: also learn from the teacher's hidden states; None does.
         max_steps: stop after this many steps, whatever the epochs say. Use it to try a recipe.
         batch_size: examples per step and process. If memory runs out, lower it and raise
-            `accumulation` by the same factor.
+            `accumulation` by the same factor. None for 32; for language models, 8 blocks of text.
         eval_batch_size: examples per batch of an evaluation. It changes speed and memory only.
             None for 64; for language models, as many as have 2,048 tokens together.
         accumulation: batches whose gradients are added up for one step.
@@ -126,7 +126,7 @@ class TrainingSettings:
     distil_temperature: float | None = None
     distil_hidden: bool | None = None
     max_steps: int | None = None
-    batch_size: int = 32
+    batch_size: int | None = None
     eval_batch_size: int | None = None
     accumulation: int = 1
     learning_rate: float | None = None

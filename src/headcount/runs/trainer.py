@@ -101,9 +101,10 @@ def training_arguments(
         if getattr(settings, ours) is not None
     }
     arguments = {"learning_rate": 5e-5, **task.training, **chosen}
+    size = settings.batch_size or task.trained_at_once
     warmup = arguments.get("warmup_steps", 0)
     if 0 < warmup < 1:
-        batch = settings.batch_size * settings.accumulation * PartialState().num_processes
+        batch = size * settings.accumulation * PartialState().num_processes
         warmup *= settings.max_steps or epochs * examples / batch
     arguments["warmup_steps"] = round(warmup)
     cls = Seq2SeqTrainingArguments if task.generates else TrainingArguments
@@ -111,7 +112,7 @@ def training_arguments(
         output_dir=str(folder),
         num_train_epochs=epochs,
         max_steps=settings.max_steps or -1,
-        per_device_train_batch_size=settings.batch_size,
+        per_device_train_batch_size=size,
         per_device_eval_batch_size=settings.eval_batch_size or task.examples_at_once(),
         gradient_accumulation_steps=settings.accumulation,
         gradient_checkpointing=settings.gradient_checkpointing,

@@ -74,6 +74,7 @@ class CausalTask(Task):
 
     auto_class: ClassVar[str] = "AutoModelForCausalLM"
     scores_logits: ClassVar[bool] = True
+    trained_at_once: ClassVar[int] = 8
 
     def __init__(self, settings: DataSettings) -> None:
         super().__init__(settings)
