@@ -23,11 +23,14 @@ from transformers import (
 
 import headcount as hc
 from headcount import HeadcountError
+from headcount.bench.size import peak_memory
 from headcount.runs.evaluate import evaluate_model
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult, Sides
+from headcount.runs.run import Run
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.runs.trainer import evaluate
 from headcount.tasks.from_scratch import train_tokenizer
 from tests.tasks.test_images import PROCESSOR
 from tests.tasks.text_data import captions, write, write_pairs
@@ -45,7 +48,7 @@ def translation(folder: Path) -> RunSettings:
     return RunSettings("scratch:marian", "translation", str(data), examples=examples)
 
 
-def language_modelling(folder: Path) -> RunSettings:
+def language_modelling(folder: Path, vocabulary: int = 0) -> RunSettings:
     train, valid = captions(200)[1], captions(33, seed=1)[1]
     (folder / "data").mkdir()
     write(folder / "data" / "train.txt", train)
@@ -53,7 +56,7 @@ def language_modelling(folder: Path) -> RunSettings:
     tokenizer = train_tokenizer(train, 60)
     torch.manual_seed(0)
     config = GPT2Config(
-        n_layer=2, n_head=2, n_embd=16, n_positions=32, vocab_size=len(tokenizer),
+        n_layer=2, n_head=2, n_embd=16, n_positions=32, vocab_size=vocabulary or len(tokenizer),
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
     GPT2LMHeadModel(config).save_pretrained(folder / "gpt2")
@@ -128,3 +131,17 @@ def test_scores_of_an_encoder_decoder_may_be_of_one_kind(tmp_path: Path) -> None
     kept = {kind: sum(name.startswith(kind) for name in mask.names) for kind in
             ("encoder", "decoder", "cross")}  # fmt: skip
     assert kept == {"encoder": 4, "decoder": 4, "cross": 1}
+
+
+def test_an_evaluation_holds_the_logits_of_one_batch(tmp_path: Path) -> None:
+    vocabulary, batch = 20_000, 4
+    settings = replace(
+        language_modelling(tmp_path, vocabulary), training=replace(BRIEF, eval_batch_size=batch)
+    )
+    run = Run.open(settings, tmp_path / "out", Silent())
+    trainer, sets = run.trainer(run.load()), run.sets
+    (data,) = sets.values()
+    assert len(data) > 2 * batch
+    logits = batch * max(data["length"]) * vocabulary * 4
+    peak = peak_memory(lambda: evaluate(trainer, run.task, run.processor, sets, Silent()))
+    assert logits < peak < 1.5 * logits
