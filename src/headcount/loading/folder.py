@@ -169,6 +169,14 @@ def is_language_model(source: str) -> bool:
     return any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in names)
 
 
+def is_pruned(source: str) -> bool:
+    """Whether a model folder or hub name holds a model that lost heads."""
+    refuse_bad_folder(source)
+    with loading(source):
+        config: Any = AutoConfig.from_pretrained(source, **NO_CODE)
+    return checkpoint.KeptHeads.of(config) is not None
+
+
 def _refuse_absurd_sizes(file: Path, config: dict[str, Any]) -> None:
     """Refuse numbers of layers, heads and so on that would keep a computer busy for days.
 

@@ -24,6 +24,7 @@ from transformers import PreTrainedModel, Trainer, set_seed
 from headcount.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.pruners.base import Pruner
+from headcount.pruners.own_answers import own_answers
 from headcount.runs.progress import Progress, Silent, Told
 from headcount.runs.result import HALVES
 from headcount.runs.settings import RunSettings, TrainingSettings
@@ -233,6 +234,8 @@ class ScoringRun:
                 "many else"
             )
         self.run.progress.begin("scoring heads", rounds * len(batches))
+        if self.run.task.label_free:
+            batches = own_answers(self.model, batches, self.run.settings.seed)
         return Told(batches, self.run.progress, rounds)
 
     def metric(self) -> Callable[[], float]:

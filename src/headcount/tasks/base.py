@@ -90,6 +90,8 @@ class Task(ABC):
         generates: whether predictions are generated text, which needs a sequence-to-sequence
             trainer.
         scores_logits: whether `reduce` computes the loss itself, so that the model need not.
+        label_free: whether heads are scored on labels that the model draws itself, because the
+            loss of the unpruned model has no gradient.
         trained_at_once: how many examples a training step has, unless the settings say it.
         auto_class: the class of transformers that loads its models.
         training: training arguments that this task changes, for example label smoothing.
@@ -101,6 +103,7 @@ class Task(ABC):
     greater_is_better: ClassVar[bool] = True
     generates: ClassVar[bool] = False
     scores_logits: ClassVar[bool] = False
+    label_free: ClassVar[bool] = False
     trained_at_once: ClassVar[int] = 32
 
     def __init__(self, settings: DataSettings) -> None:

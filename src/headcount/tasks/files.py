@@ -25,6 +25,8 @@ from headcount.json_file import parse_json, read_bytes
 
 Row = list[Any]
 Columns = dict[str, list[Any]]
+LINES = ".lines"  # a text in every line; files of this kind usually end in .txt
+LINE = "text"  # their only column
 _GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 
 
@@ -269,6 +271,11 @@ def _text(path: Path, data: bytes) -> str:
     return text
 
 
+def _read_lines(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
+    lines = (line.strip() for line in _text(path, data).splitlines())
+    return Table(str(path), {LINE: [line for line in lines if line]})
+
+
 def _read_jsonl(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
     columns: Columns = {}
     broken = 0
@@ -341,6 +348,7 @@ def table_of(dataset: Any, source: str) -> Table:
 
 
 READERS: dict[str, Callable[[Path, bytes, Sequence[str], bool], Table]] = {
+    LINES: _read_lines,
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".jsonl": _read_jsonl,

@@ -23,6 +23,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     "translation": ("translation", "Translation"),
     LANGUAGE_MODELLING: ("language_modelling", "LanguageModelling"),
     "lambada": ("lambada", "Lambada"),
+    "embedding": ("embedding", "Embedding"),
     "image-classification": ("images", "ImageClassification"),
 }
 

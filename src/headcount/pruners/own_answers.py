@@ -1,0 +1,75 @@
+"""Labels that a model draws itself, so that heads can be scored on data without labels.
+
+Scores ask how the loss feels a head. With labels drawn from the model's own answers, they ask how
+the answers feel it: the second moment of such gradients is the curvature of the distance between
+the answers before and after a change (the Gauss–Newton or Fisher matrix).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from headcount.batch import IGNORED, Batch, evaluating, predicts_next_token, without_cache
+from headcount.errors import HeadcountError
+
+
+def own_answers(model: nn.Module, batches: Iterable[Batch], seed: int = 0) -> list[Batch]:
+    """Batches with labels that are drawn from the model's answers to them.
+
+    A class is drawn with the probability that the model gives it, and so is every next token. A
+    number or a vector gets a step in a random direction; of a vector, one as long as itself.
+
+    Args:
+        model: the model as it is.
+        batches: what it takes; labels in them are not read.
+        seed: draws the labels.
+
+    Raises:
+        HeadcountError: its answers cannot be drawn at once, as those of an encoder-decoder.
+    """
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise HeadcountError(
+            f"{type(model).__name__} writes its answers word by word, so none can be drawn at "
+            "once; score it on data with labels"
+        )
+    found: list[Batch] = []
+    with torch.no_grad(), evaluating(model):
+        for place, batch in enumerate(batches):
+            inputs = {name: value for name, value in batch.items() if name != "labels"}
+            logits: Tensor = model(**{**without_cache(model), **inputs}).logits.float()
+            draw = torch.Generator(logits.device).manual_seed(hash((seed, place)) % 2**32)
+            found.append({**inputs, "labels": _drawn(model, logits, inputs, draw)})
+    return found
+
+
+def _drawn(model: nn.Module, logits: Tensor, batch: Batch, draw: torch.Generator) -> Tensor:
+    if predicts_next_token(model):
+        return _next_tokens(logits, batch, draw)
+    if logits.dim() != 2:
+        raise HeadcountError(
+            f"{type(model).__name__} gives answers of {logits.dim()} dimensions, expected a class, "
+            "a number or a vector per example, or the next token; score it on data with labels"
+        )
+    if not gives_vectors(model) and logits.shape[-1] > 1:
+        return torch.multinomial(logits.softmax(-1), 1, generator=draw).squeeze(-1)
+    step = torch.randn(logits.shape, generator=draw, device=logits.device)
+    if logits.shape[-1] == 1:
+        return (logits + step).squeeze(-1)
+    size: Tensor = logits.norm(dim=-1, keepdim=True) / step.norm(dim=-1, keepdim=True)
+    return logits + size * step
+
+
+def gives_vectors(model: nn.Module) -> bool:
+    """Whether the answer to a text is a vector, which is not one of several classes."""
+    return bool(getattr(model, "gives_vectors", False))
+
+
+def _next_tokens(logits: Tensor, batch: Batch, draw: torch.Generator) -> Tensor:
+    labels = torch.full(logits.shape[:2], IGNORED, device=logits.device)
+    for row, said in enumerate(logits[:, :-1]):
+        labels[row, 1:] = torch.multinomial(said.softmax(-1), 1, generator=draw).squeeze(-1)
+    seen = batch.get("attention_mask")
+    return labels if seen is None else labels.masked_fill(seen == 0, IGNORED)

@@ -1,0 +1,161 @@
+"""Read sentences: lines of text, columns of a table, or pairs with a score of their similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headcount.errors import HeadcountError
+from headcount.tasks.base import DataSettings
+from headcount.tasks.examples import TEXTS
+from headcount.tasks.files import LINES, Table, named
+from headcount.tasks.splits import Splits, open_splits
+
+HELD_OUT = "held-out"  # the evaluation set of data that has none
+SCORES = ("score", "similarity", "similarity_score", "label", "gold", "relatedness_score")
+_EVALUATION = ("validation", "valid", "val", "dev", "eval", "evaluation", "test")
+_SHARE = 10  # one sentence in so many is held out
+_MOST = 2000  # but no more than this
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Texts to embed.
+
+    Attributes:
+        source: where they come from, for messages.
+        texts: the sentences. Of pairs, the two of a pair stand one after the other.
+        scores: how alike the two of each pair are; empty if nobody said it.
+    """
+
+    source: str
+    texts: Sequence[str]
+    scores: Sequence[float] = ()
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def select(self, rows: Sequence[int]) -> Sentences:
+        """Some examples: pairs, if there are scores, else sentences."""
+        if not self.scores:
+            return Sentences(self.source, [self.texts[row] for row in rows])
+        texts = [self.texts[2 * row + place] for row in rows for place in (0, 1)]
+        return Sentences(self.source, texts, [self.scores[row] for row in rows])
+
+    @property
+    def examples(self) -> int:
+        """How many examples: pairs, if there are scores, else sentences."""
+        return len(self.scores) or len(self.texts)
+
+
+def read_sentences(
+    settings: DataSettings, columns: Sequence[str] = (), config: str | None = None
+) -> dict[str, Sentences]:
+    """The training sentences, called `train`, and those of every evaluation set.
+
+    A `.txt` file has a sentence in every line. Of a table, the columns with text are read, and a
+    score for evaluation if there are two such columns and one with numbers.
+
+    If there are no sentences to evaluate on, a tenth of the others are held out, 2,000 at most.
+
+    Args:
+        settings: which data.
+        columns: the names of the columns of a file without a header.
+        config: the configuration of a data set on the hub; None for its only one.
+
+    Raises:
+        HeadcountError: sentences are missing, or a score is no number.
+    """
+    splits = open_splits(settings.data, config=config, kinds={".txt": LINES}, names=columns)
+    part = settings.train or splits.find("train", "training")
+    if part is None and len(splits.readers) == 1:
+        (part,) = splits.readers
+    chosen = settings.evaluate
+    if not chosen and (found := splits.find(*_EVALUATION)) not in (None, part):
+        chosen = (str(found),)
+    evaluation = {
+        name: sentences_of(table, settings, scored=True)
+        for name, table in splits.read_evaluation(chosen).items()
+    }
+    if settings.evaluate_only and (evaluation or part is None):
+        return _refuse_none(evaluation, splits)
+    if part is None:
+        raise _missing(splits)
+    train = sentences_of(splits.read(part)[1], settings, scored=settings.evaluate_only)
+    if settings.evaluate_only:
+        return {part: train}
+    if evaluation:
+        return {"train": train, **evaluation}
+    first, last = _held_out(train)
+    return {"train": first, HELD_OUT: last}
+
+
+def sentences_of(table: Table, settings: DataSettings, scored: bool) -> Sentences:
+    """The sentences of a table, with the scores of its pairs if they are asked for and there."""
+    names = settings.text or _text_columns(table)
+    columns = [table.texts(name) for name in names]
+    score = settings.label or (_score_column(table) if len(names) == 2 else None)
+    if scored and score is not None and len(names) == 2:
+        pairs = [text for pair in zip(*columns, strict=True) for text in pair]
+        return Sentences(table.source, pairs, _numbers(table, score))
+    texts = dict.fromkeys(text for column in columns for text in column)
+    return Sentences(table.source, list(texts))
+
+
+def _text_columns(table: Table) -> tuple[str, ...]:
+    there = {name.lower(): name for name in table.columns}
+    for names in TEXTS:
+        if all(name in there for name in names):
+            return tuple(there[name] for name in names)
+    if len(there) == 1:
+        return tuple(there.values())
+    raise HeadcountError(
+        f"no column of {table.source} has a usual name for sentences (text, sentence, sentence1 "
+        f"and sentence2, …), there are {named(table.columns)}; name them with --text, or, if there "
+        "is no header, with --option columns=sentence1,sentence2,score"
+    )
+
+
+def _score_column(table: Table) -> str | None:
+    there = {name.lower(): name for name in table.columns}
+    return next((there[name] for name in SCORES if name in there), None)
+
+
+def _numbers(table: Table, column: str) -> list[float]:
+    found = []
+    for row, value in enumerate(table.column(column), start=1):
+        try:
+            found.append(float(value))
+        except (TypeError, ValueError):
+            raise HeadcountError(
+                f"row {row} of {table.source} has {value!r} as {column}, expected a number that "
+                "says how alike two sentences are; name the column with --label"
+            ) from None
+    return found
+
+
+def _held_out(train: Sentences) -> tuple[Sentences, Sentences]:
+    """Sentences to train on, and every tenth to evaluate on: neighbours may be alike."""
+    every = max(_SHARE, -(-len(train) // _MOST))
+    chosen = range(0, len(train), every)
+    if len(train) < 2 * _SHARE:
+        raise HeadcountError(
+            f"{train.source} has {len(train)} different sentences, expected at least {2 * _SHARE} "
+            "to hold some out; give more, or name a file to evaluate on"
+        )
+    out = set(chosen)
+    rest = [row for row in range(len(train)) if row not in out]
+    return train.select(rest), train.select(list(chosen))
+
+
+def _refuse_none(evaluation: dict[str, Sentences], splits: Splits) -> dict[str, Sentences]:
+    if not evaluation:
+        raise _missing(splits)
+    return evaluation
+
+
+def _missing(splits: Splits) -> HeadcountError:
+    return HeadcountError(
+        f"no sentences were named, and none were found by their name in {splits.data}, which has "
+        f"{', '.join(sorted(splits.readers))}; name a file with --train or --evaluate"
+    )
