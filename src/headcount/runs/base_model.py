@@ -31,7 +31,8 @@ from headcount.runs.unfinished import (
 SETTINGS, SCORES, SECONDS = "base_settings.json", "base_metrics.json", "base_seconds.json"
 # Settings of a run, and of its training, that play no part in the fine-tuning.
 _OF_THE_CUT = (
-    "method", "keep", "settings", "harness", "harness_tasks", "trained_for", "variant",
+    "method", "keep", "settings", "harness", "harness_tasks", "harness_limit", "trained_for",
+    "variant",
 )  # fmt: skip
 LATER = (
     "pruning_epochs", "warm_start", "recovery_epochs", "distil", "distil_temperature",
