@@ -95,3 +95,8 @@ def answers_per_example(model: nn.Module, batch: Batch) -> Tensor | None:
 def predicts_next_token(model: nn.Module) -> bool:
     """Whether the answer at a place belongs to the label of the next place."""
     return type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
+def gives_vectors(model: nn.Module) -> bool:
+    """Whether the answer to a text is a vector, as a sentence encoder's, and not a class."""
+    return bool(getattr(model, "gives_vectors", False))

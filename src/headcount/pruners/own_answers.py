@@ -12,7 +12,14 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from headcount.batch import IGNORED, Batch, evaluating, predicts_next_token, without_cache
+from headcount.batch import (
+    IGNORED,
+    Batch,
+    evaluating,
+    gives_vectors,
+    predicts_next_token,
+    without_cache,
+)
 from headcount.errors import HeadcountError
 
 
@@ -60,11 +67,6 @@ def _drawn(model: nn.Module, logits: Tensor, batch: Batch, draw: torch.Generator
         return (logits + step).squeeze(-1)
     size: Tensor = logits.norm(dim=-1, keepdim=True) / step.norm(dim=-1, keepdim=True)
     return logits + size * step
-
-
-def gives_vectors(model: nn.Module) -> bool:
-    """Whether the answer to a text is a vector, which is not one of several classes."""
-    return bool(getattr(model, "gives_vectors", False))
 
 
 def _next_tokens(logits: Tensor, batch: Batch, draw: torch.Generator) -> Tensor:

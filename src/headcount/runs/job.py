@@ -46,7 +46,7 @@ from headcount.runs.result import (
     signature,
 )
 from headcount.runs.run import Run, scores_of
-from headcount.runs.settings import RunSettings, TrainingSettings
+from headcount.runs.settings import RunSettings
 from headcount.runs.stages import (
     choose_by_scoring,
     choose_while_training,
@@ -104,7 +104,7 @@ class PruningJob:
         self.pruner = _make(settings, 1 if keep is None and settings.asks else keep)
         refuse_recovery(settings.method, training.recovery_epochs)
         _refuse_freezing(self.pruner, training.recovery_epochs is not None)
-        _refuse_no_training(self.pruner, training, options.base is not None)
+        _refuse_no_training(self.pruner, settings, options.base is not None)
         self.run = Run.open(settings, unfinished(output), progress)
         _refuse_harness(settings, self.run.task)
 
@@ -183,7 +183,7 @@ class PruningJob:
 
     @property
     def _starts_fine_tuned(self) -> bool:
-        warm = self.run.settings.training.warm_start
+        warm = self.run.settings.warm_start
         return self.pruner.is_post_hoc() or warm or self._is_base_itself
 
     def _base_folder(self) -> Path | None:
@@ -197,7 +197,7 @@ class PruningJob:
         if needed and not run.task.is_trained(model) and self.options.base is None:
             what = self.pruner.name
             if not self.pruner.is_post_hoc():
-                what = "a warm start" if run.settings.training.warm_start else "distillation"
+                what = "a warm start" if run.settings.warm_start else "distillation"
             raise HeadcountError(
                 f"{what} needs a model that is fine-tuned for {run.task.name}, but "
                 f"{run.settings.model} is not; give one that is, or --base DIR to fine-tune it "
@@ -419,7 +419,7 @@ def _make(settings: RunSettings, keep: Keep | None, rank_all: bool = False) -> P
         keep,
         settings.settings,
         seed=settings.seed,
-        warm=training.warm_start,
+        warm=settings.warm_start,
         rate=training.pruning_learning_rate,
         rank_all=rank_all,
     )
@@ -444,10 +444,10 @@ def _refuse_freezing(pruner: Pruner, recovers: bool) -> None:
         )
 
 
-def _refuse_no_training(pruner: Pruner, training: TrainingSettings, has_base: bool) -> None:
+def _refuse_no_training(pruner: Pruner, settings: RunSettings, has_base: bool) -> None:
     """Refuse 0 epochs, unless the run starts from a fine-tuned model or takes it as it is."""
-    starts_trained = pruner.is_post_hoc() or training.warm_start
-    if not (training.epochs or starts_trained or (pruner.keeps_all and has_base)):
+    starts_trained = pruner.is_post_hoc() or settings.warm_start
+    if not (settings.training.epochs or starts_trained or (pruner.keeps_all and has_base)):
         raise HeadcountError(
             f"epochs is 0, which takes a fine-tuned model as it is, but {pruner.name} trains it; "
             "give --warm-start to prune that, or more epochs"

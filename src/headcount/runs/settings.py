@@ -11,6 +11,7 @@ from headcount.errors import HeadcountError, SettingError
 from headcount.pruners.methods import DEFAULT
 from headcount.pruners.settings import LARGEST_FLOAT
 from headcount.tasks.base import DataSettings
+from headcount.tasks.registry import EMBEDDING
 from headcount.training.teacher import Distillation
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -288,6 +289,15 @@ class RunSettings:
         """What is asked for instead of a keep, as `cache=0.5`; None for nothing."""
         asked = {name: getattr(self, name) for name in ASKS}
         return next((f"{name}={v:g}" for name, v in asked.items() if v is not None), None)
+
+    @property
+    def warm_start(self) -> bool:
+        """Whether a method that trains starts from the fine-tuned model.
+
+        An encoder that is to keep its vectors is that model already: it has nothing to learn before
+        heads are cut.
+        """
+        return self.training.warm_start or self.task == EMBEDDING
 
     @property
     def harness_examples(self) -> int | None:

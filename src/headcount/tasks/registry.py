@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headcount.tasks.base import DataSettings, Task
 
 GLUE_NAMES = ("mnli", "sst2", "cola", "mrpc", "rte", "qnli", "qqp", "stsb")
-LANGUAGE_MODELLING = "language-modelling"
+LANGUAGE_MODELLING, EMBEDDING = "language-modelling", "embedding"
 
 # Module and class of each task. A module is imported when its task is made, because each one
 # needs other packages.
@@ -23,7 +23,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     "translation": ("translation", "Translation"),
     LANGUAGE_MODELLING: ("language_modelling", "LanguageModelling"),
     "lambada": ("lambada", "Lambada"),
-    "embedding": ("embedding", "Embedding"),
+    EMBEDDING: ("embedding", "Embedding"),
     "image-classification": ("images", "ImageClassification"),
 }
 

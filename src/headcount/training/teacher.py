@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headcount.batch import IGNORED, predicts_next_token
+from headcount.batch import IGNORED, gives_vectors, predicts_next_token
 from headcount.errors import HeadcountError
 from headcount.training.checkpoint_files import load_teacher, save_teacher
 
@@ -50,7 +50,12 @@ class Distillation:
             )
 
     def loss(
-        self, taught: Any, teacher: Any, seen: Tensor | None, counted: Tensor | None
+        self,
+        taught: Any,
+        teacher: Any,
+        seen: Tensor | None,
+        counted: Tensor | None,
+        vectors: bool = False,
     ) -> Tensor:
         """The distance of a model's outputs from the teacher's, as a mean over what counts.
 
@@ -59,8 +64,12 @@ class Distillation:
             teacher: outputs of the teacher for the same inputs.
             seen: which positions of the input are not padding, (batch, length); None for all.
             counted: which positions have a label, (batch, length); None for one per example.
+            vectors: whether the outputs are vectors, and not the scores of classes.
         """
-        loss = _difference(taught.logits, teacher.logits, self.temperature, counted)
+        if vectors:
+            loss = _relative(taught.logits, teacher.logits, None)
+        else:
+            loss = _difference(taught.logits, teacher.logits, self.temperature, counted)
         if self.hidden:
             parts = []
             for name in (*_ENCODER, "decoder_hidden_states"):
@@ -170,7 +179,8 @@ class Teacher:
         if counted is not None and not counted.any():  # nothing to compare
             return (1 - weight) * loss, outputs
         seen = None if seen is None else seen.bool()
-        distance = self.distillation.loss(outputs, said, seen, counted)
+        vectors = gives_vectors(self.model)
+        distance = self.distillation.loss(outputs, said, seen, counted, vectors)
         answers = labels != IGNORED if labels is not None and counted is None else counted
         distance = self._share(answers, items) * distance  # first: a share may be a float32
         return (1 - weight) * loss + weight * distance, outputs
