@@ -69,7 +69,8 @@ def test_the_first_head_to_go_costs_what_the_best_fit_leaves() -> None:
     width = len(output.kept)
     curvature = Curvature(output)
     mixing = torch.randn(width, width, generator=generator, dtype=torch.float64)
-    curvature.add(rows(generator, mixing), rows(generator, mixing / 50))
+    curvature.add_inputs(rows(generator, mixing))
+    curvature.add_gradients(rows(generator, mixing / 50))
     curvature.examples = 20
     weight = output.weight().double()
     expected = [best_fit(curvature, gone, weight, 1e-3) for gone in range(width // HEAD)]

@@ -57,6 +57,23 @@ def test_unpruned_and_own_counts_stand_apart(table: Table) -> None:
     assert [(row.penalty, row.heads) for row in table.own_count] == [(0.01, 39), (0.1, 19), (1, 4)]
 
 
+def test_different_goals_are_different_rows(study_folder: Path) -> None:
+    results = study_folder / "results.csv"
+    rows = pd.read_csv(results)
+    own = rows["method"] == "hard-concrete"
+    rows.loc[own, "signature"] = [
+        f"keep:{heads}/48|asked:cache={0.2 if heads < 10 else 0.6}" for heads in rows[own]["heads"]
+    ]
+    rows.to_csv(results, index=False)
+    study = read_study(study_folder)
+    table = build_table(study, next(study.comparisons()))
+    assert [(row.asked, row.heads) for row in table.own_count] == [
+        ("cache=0.2", 4),
+        ("cache=0.6", 29),
+    ]
+    assert "| hard-concrete | cache=0.2 | 4.0 |" in to_markdown(table)
+
+
 def test_markdown(table: Table) -> None:
     text = to_markdown(table)
     assert "| heads | joint-dsp | ste | michel | seeds |" in text

@@ -15,8 +15,11 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForSeq2SeqLM,
+    AutoTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -115,6 +118,19 @@ def test_any_task_is_pruned_and_reloads(task: str, method: str, tmp_path: Path) 
         assert RunResult.load(out) == result
     if task == "translation":
         assert "|bleu" in result.signatures[split].lower() or "tok:13a" in result.signatures[split]
+
+
+def test_a_decoder_without_a_cache_is_measured_without_it(tmp_path: Path) -> None:
+    settings = language_modelling(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(settings.model)
+    config = OpenAIGPTConfig(
+        n_layer=2, n_head=2, n_embd=16, n_positions=32, vocab_size=len(tokenizer)
+    )
+    OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path / "gpt")
+    tokenizer.save_pretrained(tmp_path / "gpt")
+    settings = replace(settings, model=str(tmp_path / "gpt"), method="random", keep=3)
+    result = prune(replace(settings, training=BRIEF), tmp_path / "out")
+    assert result.cache_per_token is None and result.tokens_per_second is not None
 
 
 def test_a_new_encoder_decoder_is_no_fine_tuned_model(tmp_path: Path) -> None:

@@ -284,6 +284,18 @@ def test_refusals_leave_the_model_as_it_was() -> None:
     assert not llama.training
 
 
+def test_values_that_overflow_are_refused() -> None:
+    model: Any = build("llama").half()
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.v_proj.weight *= 1e5
+    before = copy.deepcopy(model.state_dict())
+    mask = hc.HeadMask.random(hc.find_heads(model), keep=3, seed=0)
+    with pytest.raises(HeadcountError, match=r"not finite in torch\.float16, so heads cannot be"):
+        hc.compensate(model, mask, [family_named("llama").inputs()])
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
 def test_a_mask_of_sound_is_read_at_the_places_of_the_model() -> None:
     family = family_named("wav2vec2")
     model, inputs = build(family), family.inputs()

@@ -69,6 +69,12 @@ def test_spread_models_are_masked_and_scored_as_others(where: str, tmp_path: Pat
         torch.testing.assert_close(found.importance(), expected.importance(), rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_heads_for_a_share_are_not_counted_elsewhere(where: str, tmp_path: Path) -> None:
+    with pytest.raises(hc.HeadcountError, match="cannot be cut to be counted; load the model"):
+        hc.heads_for(spread(where, tmp_path), cache=0.5)
+
+
 @pytest.mark.parametrize("where", PLACES)
 def test_only_weights_that_are_there_are_fitted(where: str, tmp_path: Path) -> None:
     model, plain = spread(where, tmp_path), build("llama")

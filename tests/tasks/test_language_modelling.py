@@ -216,8 +216,11 @@ def test_pieces_are_the_text() -> None:
 def test_files_by_name(tmp_path: Path) -> None:
     write(tmp_path / "wiki.train.tokens", TRAIN)
     write(tmp_path / "wiki.test.tokens", VALID)
+    assert list(make(tmp_path)._texts) == ["train", "test"]
+    assert list(make(tmp_path, evaluate_only=True)._texts) == ["test"]
+    write(tmp_path / "wiki.valid.tokens", VALID)
     assert list(make(tmp_path)._texts) == ["train", "validation"]
-    assert list(make(tmp_path, evaluate_only=True)._texts) == ["validation"]
+    assert list(make(tmp_path, evaluate_only=True)._texts) == ["test"]  # as papers report it
     named = make(tmp_path / "wiki.train.tokens", evaluate=("wiki.test.tokens",))
     assert list(named._texts) == ["train", "wiki.test.tokens"]
 
@@ -229,6 +232,12 @@ def test_text_to_evaluate_on_alone(tmp_path: Path, model: str) -> None:
         with pytest.raises(HeadcountError, match="has no training text, only text to evaluate"):
             task.train_data(task.load_processor(model))
     assert list(task._texts) == ["wiki.test.tokens"]
+
+
+def test_a_training_text_is_evaluated_whole_if_there_is_no_other(tmp_path: Path) -> None:
+    write(tmp_path / "train.txt", TRAIN)
+    task = make(tmp_path, evaluate_only=True)
+    assert task._texts == {"text": text_of(TRAIN)} and not task.remarks
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])

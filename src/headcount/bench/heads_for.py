@@ -27,6 +27,7 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Scope, choose
 from headcount.pruners.settings import Unit
+from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.remove import count_parameters, remove_heads
 
 LENGTH = 128  # tokens of a made-up text
@@ -94,10 +95,10 @@ class Goal:
         figure = FIGURES[self.name]
         if figure.is_share:
             best = f"{got:.4f} of {figure.words} are left"
-            advice = f"ask for {min(math.ceil(got * 100) / 100, 1):g} or more"
+            advice = f"ask for {min(math.ceil(got * 1e4) / 1e4, 1):g} or more"
         else:
             best = f"the model is {got:.4f} times as fast"
-            advice = f"ask for {max(math.floor(got * 100) / 100, 1):g} or less"
+            advice = f"ask for {max(math.floor(got * 1e4) / 1e4, 1):g} or less"
         return HeadcountError(
             f"{self.name} {self.asked:g} cannot be had: with {heads} heads {best}; {advice}"
         )
@@ -134,8 +135,11 @@ def heads_for(
             f"{len(goals)} of cache, parameters and speed_up are given; give one of them"
         )
     (goal,) = goals
+    heads = find_heads(model)
+    for block in heads.blocks:
+        refuse_offloaded(model, block, "cut to be counted")
     if unit is None:
-        unit = "group" if needs_groups(goal, find_heads(model)) else "head"
+        unit = "group" if needs_groups(goal, heads) else "head"
     if batch is None:
         config = model.config.get_text_config()
         longest = getattr(config, "max_position_embeddings", None) or LENGTH

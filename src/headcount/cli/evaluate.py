@@ -59,7 +59,9 @@ def evaluate(
     tasks = _names(harness)
     folder = None if harness_tasks is None else str(harness_tasks)
     limit, batch_size = given["limit_eval"], given["eval_batch_size"]
-    if settings is not None:  # what a recipe says
+    if settings is None:
+        _refuse_without_data(limit, batch_size, stride)
+    else:  # what a recipe says
         tasks, folder = tasks or settings.harness, folder or settings.harness_tasks
         limit, batch_size = settings.harness_examples, settings.training.eval_batch_size
     if folder and not tasks:
@@ -77,7 +79,10 @@ def evaluate(
         if settings is not None:
             made, results = evaluate_model(settings, kept, bars)
             found |= {split: result.metrics for split, result in results.items()}
-            signatures += [made.signature(split) for split in results]
+            signatures += [
+                f"{made.signature(split)}|n:{len(result.predictions)}"
+                for split, result in results.items()
+            ]
         if tasks:
             scores = evaluate_on_harness(
                 model, tasks, kept, bars, folder=folder, limit=limit, batch_size=batch_size
@@ -90,6 +95,18 @@ def evaluate(
     _show(console, model, found)
     for line in signatures:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _refuse_without_data(limit: int | None, batch_size: int | None, stride: int | None) -> None:
+    """Refuse options that make no sense for tasks of the harness alone."""
+    from headcount.runs.settings import TrainingSettings
+
+    TrainingSettings(limit_eval=limit, eval_batch_size=batch_size)
+    if stride is not None:
+        raise HeadcountError(
+            f"--stride is {stride}, but there is no text to put windows on; give --data, or leave "
+            "it out"
+        )
 
 
 def _names(harness: str | None) -> tuple[str, ...]:

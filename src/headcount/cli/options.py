@@ -166,7 +166,8 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
 def _infer_task(values: dict[str, Any]) -> None:
     """Take language modelling for the task of a language model, unless one is said."""
     model = values.get("model")
-    if values.get("task") is None and values.get("data") is not None and isinstance(model, str):
+    told = values.get("task") is not None or values.get("data") is None
+    if not told and isinstance(model, str) and not model.startswith("scratch:"):
         from headcount.loading.folder import is_language_model
 
         if is_language_model(model):

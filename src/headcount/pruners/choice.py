@@ -101,10 +101,14 @@ def choose(heads: HeadMap, scope: Scope, importance: Tensor, keep: int) -> HeadM
     its heads. In an even layout each block keeps its best.
     """
     scores = [float(score) for score in importance.detach().to(torch.float64).flatten()]
-    if len(scores) != len(heads) or any(math.isnan(score) for score in scores):
+    if len(scores) != len(heads):
         raise HeadcountError(
-            f"an importance per head is needed for {len(heads)} heads, got {len(scores)} numbers"
-            f"{' with NaN among them' if any(map(math.isnan, scores)) else ''}"
+            f"there are {len(scores)} importances, expected one for each of {len(heads)} heads"
+        )
+    if any(map(math.isnan, scores)):
+        raise HeadcountError(
+            "an importance is not a number: the model's values or gradients are too large for its "
+            "type; load it in bfloat16 or float32"
         )
     inside, units = scope.positions(heads), scope.units(heads)
     own = torch.tensor([scores[place] for place in inside], dtype=torch.float64)

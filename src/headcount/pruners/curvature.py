@@ -18,7 +18,7 @@ from headcount.batch import Batch, batch_size
 from headcount.errors import HeadcountError
 from headcount.pruners.backward import Backward
 from headcount.surgery.offloaded import fetched
-from headcount.surgery.outputs import Output, tokens_among
+from headcount.surgery.outputs import Output, not_finite, tokens_among
 
 
 class Curvature:
@@ -42,11 +42,6 @@ class Curvature:
         """What the sums take."""
         return self._inputs.nbytes + self._gradients.nbytes
 
-    def add(self, values: Tensor, gradients: Tensor) -> None:
-        """Add a batch: inputs, and gradients at the outputs, a row per position."""
-        self.add_inputs(values)
-        self.add_gradients(gradients)
-
     def add_inputs(self, values: Tensor) -> None:
         """Add the inputs of a batch, a row per position."""
         values = values.cpu().double()  # not all devices have float64
@@ -63,11 +58,7 @@ class Curvature:
     def refuse_overflow(self) -> None:
         """Refuse sums in which a number was too large for the model's type."""
         if not (self._inputs.isfinite().all() and self._gradients.isfinite().all()):
-            raise HeadcountError(
-                f"values or gradients at {self.output.name} are not finite in "
-                f"{self.output.projection.weight.dtype}, so heads cannot be scored; load the model "
-                "in bfloat16 or float32"
-            )
+            raise not_finite(self.output, "scored")
 
     @property
     def inputs(self) -> Tensor:

@@ -11,7 +11,7 @@ from headcount.report.tables import Cell, OwnCount, Table
 from headcount.runs.escape import markdown, markdown_row
 from headcount.stats.significance import LEVEL
 
-OWN_COLUMNS = ("method", "λ", "heads found")
+OWN_COLUMNS = ("method", "λ or goal", "heads found")
 _BESIDE = 5  # methods that fit side by side on a screen
 
 
@@ -73,8 +73,9 @@ def aside(table: Table) -> list[str]:
     """A line about the unpruned model, and one per method that finds its own number of heads."""
     lines = [] if table.unpruned is None else [unpruned_text(table)]
     for row in table.own_count:
-        method, penalty, heads, text, seeds = own_cells(table, row)
-        lines.append(f"{method}, λ = {penalty}: {text} with {heads} heads (seeds: {seeds}).")
+        method, told, heads, text, seeds = own_cells(table, row)
+        told = told if row.asked else f"λ = {told}"
+        lines.append(f"{method}, {told}: {text} with {heads} heads (seeds: {seeds}).")
     return lines
 
 
@@ -99,7 +100,9 @@ def to_latex(table: Table) -> str:
             lines.append(rf"    {' & '.join([str(k), *texts, seeds])} \\")
         lines += [r"    \bottomrule", r"  \end{tabular}"]
     if table.own_count:
-        heads = " & ".join(["method", r"$\lambda$", "heads found", _escaped(label(table)), "seeds"])
+        heads = " & ".join(
+            ["method", r"$\lambda$ or goal", "heads found", _escaped(label(table)), "seeds"]
+        )
         if table.rows:
             lines += [r"  \par\medskip"]
         lines += [
@@ -147,18 +150,24 @@ def to_frame(table: Table) -> pd.DataFrame:
     for k, cells in table.rows.items():
         rows += [_record(table, method, k, cell) for method, cell in cells.items()]
     for own in table.own_count:
-        rows.append(_record(table, own.method, own.heads, own.cell, own.penalty))
+        rows.append(_record(table, own.method, own.heads, own.cell, own.penalty, own.asked))
     return pd.DataFrame(rows)
 
 
 def _record(
-    table: Table, method: str, heads: float, cell: Cell, penalty: float | None = None
+    table: Table,
+    method: str,
+    heads: float,
+    cell: Cell,
+    penalty: float | None = None,
+    asked: str = "",
 ) -> dict[str, object]:
     test = cell.against_best
     return {
         "heads": heads,
         "method": method,
         "lambda": penalty,
+        "asked": asked,
         "metric": table.metric,
         "mean": cell.mean,
         "standard_deviation": cell.deviation,
@@ -181,9 +190,9 @@ def unpruned_text(table: Table) -> str:
 
 def own_cells(table: Table, row: OwnCount) -> list[str]:
     """The cells of a row: `OWN_COLUMNS`, then the metric and the number of seeds."""
-    penalty = "–" if row.penalty is None else f"{row.penalty:g}"
+    told = row.asked or ("–" if row.penalty is None else f"{row.penalty:g}")
     text = cell_text(table.metric, row.cell)
-    return [row.method, penalty, f"{row.heads:.1f}", text, str(row.cell.seeds)]
+    return [row.method, told, f"{row.heads:.1f}", text, str(row.cell.seeds)]
 
 
 def cell_text(metric: str, cell: Cell) -> str:

@@ -52,12 +52,14 @@ class OwnCount:
     Attributes:
         method: name of the method.
         penalty: the price λ of a head; None if unknown.
+        asked: what was asked for instead of a number, as `cache=0.5`; empty for nothing.
         heads: number of heads that it kept, averaged over seeds.
         cell: what it reached.
     """
 
     method: str
     penalty: float | None
+    asked: str
     heads: float
     cell: Cell
 
@@ -102,7 +104,7 @@ def build_table(study: StudyData, comparison: Comparison) -> Table:
         cells = {m: replace(c, best=math.isclose(c.mean, top)) for m, c in cells.items()}
         rows[int(k)] = _tested(study, comparison, of_k, cells, notes)
     unpruned = comparison.unpruned
-    groups = comparison.own_count.groupby(["method", "penalty"], dropna=False)
+    groups = comparison.own_count.groupby(["method", "penalty", "asked"], dropna=False)
     return Table(
         comparison.title,
         comparison.metric,
@@ -113,10 +115,11 @@ def build_table(study: StudyData, comparison: Comparison) -> Table:
             OwnCount(
                 str(method),
                 None if math.isnan(penalty) else float(penalty),
+                str(asked),
                 float(of["heads"].mean()),
                 _cell(of["value"]),
             )
-            for (method, penalty), of in groups
+            for (method, penalty, asked), of in groups
         ),
         tuple(dict.fromkeys(notes)),
     )

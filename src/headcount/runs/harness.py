@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,20 +82,26 @@ def harness_scores(
     from lm_eval.models.huggingface import HFLM
 
     progress.begin(f"evaluating on {', '.join(tasks)}")
+    with _harness(tasks), chance_untouched():  # the harness sets the seeds of all generators
+        wrapped = HFLM(pretrained=model, tokenizer=processor, batch_size=batch_size or _AT_ONCE)
+        found: Any = simple_evaluate(
+            model=wrapped, tasks=list(tasks), limit=limit, task_manager=manager,
+            bootstrap_iters=0, log_samples=False,
+        )  # fmt: skip
+    return {task: _metrics(scores) for task, scores in found["results"].items()}
+
+
+@contextmanager
+def _harness(tasks: Sequence[str]) -> Iterator[None]:
+    """Tell what goes wrong in the harness in one sentence."""
     try:
-        with chance_untouched():  # the harness sets the seeds of all generators
-            wrapped = HFLM(pretrained=model, tokenizer=processor, batch_size=batch_size or _AT_ONCE)
-            found: Any = simple_evaluate(
-                model=wrapped, tasks=list(tasks), limit=limit, task_manager=manager,
-                bootstrap_iters=0, log_samples=False,
-            )  # fmt: skip
+        yield
     # Data that cannot be downloaded, a template that does not fit it: errors of any type.
     except Exception as error:
         raise HeadcountError(
             f"lm-evaluation-harness cannot evaluate {', '.join(tasks)}: {first_line(error)}; check "
             "the task and its data, which come from the hub unless its YAML file says otherwise"
         ) from error
-    return {task: _metrics(scores) for task, scores in found["results"].items()}
 
 
 def _metrics(scores: Mapping[str, Any]) -> dict[str, float]:
@@ -118,10 +125,13 @@ def refuse_harness(tasks: Sequence[str], folder: str | None) -> None:
     """Refuse now what the harness would refuse after hours of training.
 
     Raises:
-        HeadcountError: it is not installed, or does not know a task.
+        HeadcountError: it is not installed, does not know a task, or cannot read the task's data.
     """
-    if tasks:
-        _manager(tuple(tasks), folder)
+    if not tasks:
+        return
+    manager = _manager(tuple(tasks), folder)
+    with _harness(tasks):
+        manager.load(list(tasks))
 
 
 @functools.cache

@@ -67,7 +67,7 @@ def measure(
     per_second = generated = tokens = cache = None
     writes = whole.can_generate() and not whole.config.is_encoder_decoder
     if writes and batches:
-        cache = Sides(*(_cache_per_token(model, batches[0]) for model in (whole, small)))
+        cache = _cache_per_token(whole, small, batches[0])
     if speed and batches:
         chosen = [batches[i * len(batches) // BATCHES] for i in range(min(BATCHES, len(batches)))]
         examples = sum(_size(batch) for batch in chosen)
@@ -110,9 +110,14 @@ def _tokens(batch: Mapping[str, Any]) -> int:
     return ids.numel() if isinstance(ids, Tensor) else 0
 
 
-def _cache_per_token(model: PreTrainedModel, batch: Batch) -> float:
+def _cache_per_token(whole: PreTrainedModel, small: PreTrainedModel, batch: Batch) -> Sides | None:
+    """Bytes of keys and values of each token; None for models that keep none, such as GPT."""
     ids: Tensor = batch["input_ids"][:1, :CACHED]
-    return cache_bytes(model.eval(), {"input_ids": ids}) / ids.numel()
+    try:
+        before, after = (cache_bytes(model.eval(), {"input_ids": ids}) for model in (whole, small))
+    except HeadcountError:
+        return None
+    return Sides(before / ids.numel(), after / ids.numel())
 
 
 def _rates(examples: int, jobs: Sequence[Job]) -> Sides:

@@ -104,7 +104,7 @@ class Run:
         if len(data) < 2:
             raise HeadcountError(
                 f"{split} has {len(data)} example, expected two or more to choose on one half and "
-                "report on the other; give more data"
+                "report on the other; give more data, or a larger limit_eval"
             )
         names = [f"{split}, {half}" for half in HALVES]
         first, second = (
@@ -210,7 +210,13 @@ class Run:
 
     def share(self, share: float, model: PreTrainedModel) -> list[Batch]:
         """Batches of a share of the training examples, longest first; see `calibrated_on`."""
-        return self.sample(max(round(share * len(self.train_data)), 1), model)
+        most, number = self.task.calibrated_on, max(round(share * len(self.train_data)), 1)
+        if most is not None and most < number:
+            self.progress.say(
+                f"heads are scored on {most} of {len(self.train_data):,} blocks of text; set "
+                "limit_train to read another number"
+            )
+        return self.sample(number, model)
 
     def batches(self, data: Dataset, model: PreTrainedModel) -> list[Batch]:
         """Batches of these examples, in their order, on the model's device."""
@@ -227,12 +233,6 @@ class ScoringRun:
     def batches(self, share: float, rounds: int) -> Iterable[Batch]:
         """Batches of a share of the training data, to be gone through this many times."""
         batches = self.run.share(share, self.model)
-        most, available = self.run.task.calibrated_on, len(self.run.train_data)
-        if most is not None and most < share * available:
-            self.run.progress.say(
-                f"heads are scored on {most} of {available:,} blocks of text; limit_train says how "
-                "many else"
-            )
         self.run.progress.begin("scoring heads", rounds * len(batches))
         if self.run.task.label_free:
             batches = own_answers(self.model, batches, self.run.settings.seed)

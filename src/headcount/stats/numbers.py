@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-# Metrics that are not shares between 0 and 1, so they are not shown in percent.
+import re
+
+# Words in the names of metrics that are not shares between 0 and 1, so not shown in percent.
+_LESS_IS_BETTER = {"perplexity", "ppl", "loss", "bits", "ter", "brier", "mse"}
+_PLAIN = {*_LESS_IS_BETTER, "bleu", "chrf", "tokens"}
+_SHARES = {"acc", "accuracy"}  # also in `bleu_acc`
 _COUNTS = ("tokens",)
-_PLAIN = ("bleu", "chrf", "perplexity", "loss", "bits_per_byte", *_COUNTS)
 
 
 def in_percent(metric: str) -> bool:
     """Whether a metric is shown in percent; accuracies and correlations are, as in papers."""
-    return not any(metric.lower().startswith(name) for name in _PLAIN)
+    words = _words(metric)
+    return bool(words & _SHARES) or not words & _PLAIN
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether a lower value of a metric is better, by its name, as for `word_perplexity`."""
+    words = _words(metric)
+    return bool(words & _LESS_IS_BETTER) and not words & _SHARES
+
+
+def _words(metric: str) -> set[str]:
+    return set(re.findall("[a-z]+", metric.lower()))
 
 
 def shown(metric: str, value: float) -> str:

@@ -14,6 +14,7 @@ from headcount.errors import HeadcountError
 from headcount.json_file import read_bytes
 from headcount.pruners.methods import METHODS, UNPRUNED
 from headcount.runs.unfinished import UNFINISHED
+from headcount.stats.numbers import less_is_better
 from headcount.study.plan import SETTINGS, StudySettings
 from headcount.study.results import COLUMNS, read_results
 from headcount.study.results import FILE as RESULTS
@@ -33,9 +34,10 @@ class Comparison:
         metric: the metric that decides.
         split: the evaluation set.
         greater_is_better: whether a higher value of the metric is better.
-        rows: rows of the study's results with four more columns. `k` is the number of heads asked
-            for, missing where a method found its own. `run` is the name of the run's folder, or "".
-            `penalty` is λ, missing where there is none. `pruner` is the method behind a variant.
+        rows: rows of the study's results with five more columns. `k` is the number of heads asked
+            for, missing where a method found its own. `asked` is what was asked for instead, as
+            `cache=0.5`, or "". `run` is the name of the run's folder, or "". `penalty` is λ,
+            missing where there is none. `pruner` is the method behind a variant.
         order: the study's methods and variants, in its own order.
     """
 
@@ -100,7 +102,7 @@ class StudyData:
             greater = (
                 runs[0].result.greater_is_better
                 if runs and runs[0].result.metric == metric
-                else not str(metric).startswith(("perplexity", "loss"))
+                else not less_is_better(str(metric))
             )
             yield Comparison(
                 str(model), str(task), str(metric), str(split), greater, rows, self.order
@@ -183,6 +185,8 @@ def _read_results(folder: Path, problems: list[str]) -> pd.DataFrame:
     counts = table["keep"].where(table["keep"] >= 1, table["heads"])
     told = table["keep"].notna() | (table["method"] == UNPRUNED)
     table["k"] = counts.where(told)
+    asked = table["signature"].astype(str).str.extract(r"\|asked:([^|]+)", expand=False)
+    table["asked"] = asked.fillna("")
     twice = table.duplicated(
         ["model", "task", "method", "keep", "seed", "split", "metric", "signature"], keep="last"
     )

@@ -19,7 +19,7 @@ from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.surgery.offloaded import refuse_offloaded
-from headcount.surgery.outputs import Output, outputs_of, tokens_among
+from headcount.surgery.outputs import Output, not_finite, outputs_of, tokens_among
 from headcount.surgery.paused import Changed, Layers, Pass, look_round, pausing
 
 RIDGE = 1e-3
@@ -107,6 +107,7 @@ def _fitted(
                     )
                     sums.add(rows[:, : len(output.kept)], rows[:, len(output.kept) :])
             if sums.count:
+                sums.refuse_overflow(output)
                 weight, bias = sums.solve(ridge)
                 changed |= output.with_weight(weight) if output.kept else {}
                 changed |= output.with_bias(bias) if output.has_bias else {}
@@ -168,6 +169,11 @@ class LeastSquares:
         self.missing += missing.sum(0)
         self.squares.addmm_(values.T, values)
         self.products.addmm_(values.T, missing)
+
+    def refuse_overflow(self, output: Output) -> None:
+        """Refuse sums in which a number was too large for the model's type."""
+        if not (self.squares.isfinite().all() and self.products.isfinite().all()):
+            raise not_finite(output, "fitted")
 
     def solve(self, ridge: float) -> tuple[Tensor, Tensor]:
         """The map, a row per output, and the constant.

@@ -160,3 +160,11 @@ def _marks(model: nn.Module, batch: Batch, kind: Kind, length: int) -> list[Tens
             mask = shortened(length, mask)  # a waveform has many samples per position
     told += [] if mask is None else [mask != 0]
     return [marks for marks in told if marks.dim() == 2]
+
+
+def not_finite(output: Output, done: str) -> HeadcountError:
+    """The error for values that are too large for the model's type; `done` cannot be done then."""
+    return HeadcountError(
+        f"values or gradients at {output.name} are not finite in {output.projection.weight.dtype}, "
+        f"so heads cannot be {done}; load the model in bfloat16 or float32"
+    )

@@ -5,8 +5,8 @@ with what the block gives after its fit. A pass is a greenlet, which suspends th
 `forward`: the code needs to know nothing about the model.
 
 All batches wait at once, so a pass should hold little. Inside an attention block it would hold
-queries, keys, values and more. So it goes back to the beginning of the layer once a projection was
-heard, and computes the attention again after the fit.
+queries, keys, values and more. So it goes back to the beginning of the layer after the inputs of
+a projection were recorded, and computes the attention again after the fit.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Lambada(CausalTask):
         return min(self.settings.max_length or WINDOW, self.limit or WINDOW)
 
     def examples_at_once(self, data: Dataset | None = None) -> int:
-        """As many passages as have 2,048 tokens together; they are short."""
+        """As many passages as have 2,048 tokens together, and 8 as long as they are not known."""
         return super().examples_at_once(data) if data is not None else 8
 
     def train_data(self, processor: Processor) -> Dataset:

@@ -148,10 +148,12 @@ class LanguageModelling(CausalTask):
         super().__init__(settings)
         self.options = read_options(LanguageModellingOptions(), settings.options, self.name)
         size, stride = self.options.block_size, self.options.stride
-        if size < 0 or size == 1:
-            raise HeadcountError(
-                f"blocks of {size} tokens have nothing to predict; give a block_size of at least 2"
-            )
+        for name, tokens in (("block_size", size), ("max_length", settings.max_length or 0)):
+            if tokens < 0 or tokens == 1:
+                raise HeadcountError(
+                    f"blocks of {tokens} tokens have nothing to predict; give a {name} of at least "
+                    "2"
+                )
         if stride < 0:
             raise HeadcountError(
                 f"stride is {stride}, expected tokens from one window to the next; give at least 1"
@@ -286,6 +288,8 @@ class LanguageModelling(CausalTask):
         """The data, and the window and stride, which limit the context of a token."""
         parts = [f"data:{Path(self.settings.data).name}-{split}", "perplexity:per-token"]
         parts += [f"window:{self.window}", f"stride:{self.options.stride or self.window}"]
+        if self.options.join != JOIN:
+            parts.append(f"join:{self.options.join!r}")
         return "|".join([*parts, *(["whole-windows"] if self.options.whole_windows else [])])
 
     def read_columns(self) -> dict[str, Sequence[str]]:

@@ -23,7 +23,9 @@ from headcount.tasks.files import (
 # Between rows, as transformers' page on perplexity and the scripts of GPTQ and Wanda have it.
 JOIN = "\n\n"
 HELD_OUT = "held-out"  # the evaluation set of a text that has none
-_VALIDATION = ("validation", "valid", "val", "dev", "eval", "test")
+WHOLE = "text"  # the evaluation set of a text that is only evaluated
+_TEST = ("test",)
+_VALIDATION = ("validation", "valid", "val", "dev", "eval")
 _SHARE = 10  # one part in so many is held out
 _LEAST = 12_000  # characters that are held out at least: about a window of 2,048 tokens
 
@@ -38,9 +40,10 @@ def read_texts(
     folder, files are found by their names; if none has a usual name, all `.txt` files and tables
     are the training text.
 
-    If only evaluation is asked for, a single file is evaluated whole, and no training text is read.
-    Otherwise, where there is no evaluation text, the last tenth of the training text is held out:
-    12,000 characters at least, and half of the text at most.
+    If only evaluation is asked for, the test text is evaluated, else the validation text, else all
+    there is, and no training text is read. Otherwise the validation text comes first, because a
+    choice may be made on it. Where there is no evaluation text, the last tenth of the training text
+    is held out: 12,000 characters at least, and half of the text at most.
 
     Args:
         settings: which data.
@@ -57,11 +60,17 @@ def read_texts(
         texts = _of_parts(hub.load_saved(path), settings, join)
     else:
         texts = _of_files(path, settings, join)
+    if settings.evaluate_only:
+        train = texts.pop("train", "")
+        return texts or {WHOLE: train}
     if set(texts) == {"train"}:
         texts["train"], texts[HELD_OUT] = hold_out(texts["train"])
-    if settings.evaluate_only:
-        texts.pop("train", None)
     return texts
+
+
+def _evaluated(settings: DataSettings) -> tuple[str, ...]:
+    """The usual names of texts to evaluate on, the best first."""
+    return (*_TEST, *_VALIDATION) if settings.evaluate_only else (*_VALIDATION, *_TEST)
 
 
 def _of_files(path: Path, settings: DataSettings, join: str) -> dict[str, str]:
@@ -72,11 +81,12 @@ def _of_files(path: Path, settings: DataSettings, join: str) -> dict[str, str]:
     train = settings.train or ("" if path.is_dir() else path.name)
     evaluation = {name: _named(folder, name) for name in settings.evaluate}
     if not evaluation and path.is_dir():
-        usual = _by_name(folder, _VALIDATION)
-        evaluation = {} if usual is None else {"validation": usual}
+        for word in _evaluated(settings):
+            if not evaluation and (usual := _by_name(folder, word)) is not None:
+                evaluation = {"test" if word in _TEST else "validation": usual}
     known = bool(evaluation) and settings.evaluate_only
     if not known:
-        found = _named(folder, train) if train else _by_name(folder, ("train",))
+        found = _named(folder, train) if train else _by_name(folder, "train")
         if found is not None:
             texts["train"] = _read(found, settings, join)
         elif not evaluation:
@@ -123,26 +133,23 @@ def _missing(folder: Path, name: str) -> HeadcountError:
     )
 
 
-def _by_name(folder: Path, usual: tuple[str, ...]) -> Path | None:
-    """The only file with one of these words in its name, such as `wiki.train.tokens`."""
-    for word in usual:
-        pattern = re.compile(rf"(^|[._-]){word}([._-]|$)")
-        found = [p for p in list_folder(folder) if p.is_file() and pattern.search(p.name)]
-        if len(found) > 1:
-            raise HeadcountError(
-                f"{folder} has several files for {word}: {found[0].name}, {found[1].name}; "
-                "name files as train and evaluate"
-            )
-        if found:
-            return found[0]
-    return None
+def _by_name(folder: Path, word: str) -> Path | None:
+    """The only file with this word in its name, such as `wiki.train.tokens`."""
+    pattern = re.compile(rf"(^|[._-]){word}([._-]|$)")
+    found = [p for p in list_folder(folder) if p.is_file() and pattern.search(p.name)]
+    if len(found) > 1:
+        raise HeadcountError(
+            f"{folder} has several files for {word}: {found[0].name}, {found[1].name}; "
+            "name files as train and evaluate"
+        )
+    return found[0] if found else None
 
 
 def _of_parts(
     parts: Mapping[str, Callable[[], Table]], settings: DataSettings, join: str
 ) -> dict[str, str]:
     """The texts of a data set with named parts; one without a training part is only evaluated."""
-    usual = tuple(name for name in _VALIDATION if name in parts)[:1]
+    usual = tuple(name for name in _evaluated(settings) if name in parts)[:1]
     evaluation = settings.evaluate or usual
     wanted = {name: name for name in evaluation}
     train = settings.train or "train"
