@@ -27,6 +27,7 @@ from headcount.pruners.dsp import JointDSP
 from headcount.pruners.handover import Handover
 from headcount.pruners.hard_concrete import SHIFT, HardConcrete
 from headcount.pruners.methods import make_pruner
+from headcount.pruners.scored import ScoredSettings
 from headcount.pruners.surgeon import removal_costs
 from headcount.pruners.units import Units
 from headcount.training import PruningTrainer
@@ -101,7 +102,7 @@ class Data:
     def __init__(self, model: PreTrainedModel, found: list[Batch]) -> None:
         self.model, self.found = model, found
 
-    def batches(self, share: float, rounds: int) -> Iterable[Batch]:
+    def batches(self, settings: ScoredSettings, rounds: int) -> Iterable[Batch]:
         return self.found[:2]
 
     def metric(self) -> Callable[[], float]:

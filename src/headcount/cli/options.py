@@ -235,10 +235,11 @@ def fix_layout(given: Given, like: Path) -> None:
 
 
 def add_layout(given: Given) -> None:
-    """Turn --even and --unit into the settings of the method that they stand for."""
-    said = {"even": given.get("even"), "unit": given.get("unit")}
+    """Turn --even, --unit and --labels into the settings of the method that they stand for."""
+    said = {name: given.get(name) for name in ("even", "unit", "labels")}
     own = [f"{name}={json.dumps(value)}" for name, value in said.items() if value is not None]
     given["setting"] = [*(given.get("setting") or ()), *own]
+    given["labels"] = None  # names of classes are a setting of the data, in recipes
 
 
 def keep_counts(text: str) -> float | int | tuple[float | int, ...]:

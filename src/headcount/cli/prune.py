@@ -79,6 +79,13 @@ def prune(
             "key-value head, so that the cache shrinks too."
         ),
     ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="none scores heads without the labels of the data: the model draws labels from "
+            "its own answers. For methods that score."
+        ),
+    ] = None,
     from_scratch_like: Annotated[
         Path | None,
         typer.Option(

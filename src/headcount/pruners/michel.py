@@ -22,15 +22,15 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.backward import Backward
 from headcount.pruners.choice import choose, normalised_by_block
-from headcount.pruners.scored import Scored, ScoringData
-from headcount.pruners.settings import PostHocSettings, PrunerSettings
+from headcount.pruners.scored import Scored, ScoredSettings, ScoringData
+from headcount.pruners.settings import PrunerSettings
 
 Granularity = Literal["example", "token", "batch"]
 Called = list[str]  # the block of each call, in the order of calls
 
 
 @dataclass(frozen=True)
-class MichelSettings(PostHocSettings):
+class MichelSettings(ScoredSettings):
     """How heads are scored and removed.
 
     Attributes:
@@ -41,19 +41,15 @@ class MichelSettings(PostHocSettings):
         granularity: where the absolute value is taken: per example as in the paper, per token as
             in its authors' code, or per batch as in others'.
         normalise: divide the scores of each block by their ℓ2 norm, as the paper does.
-        sample: share of the training data to score on. Of runs only: in Python, give `fit` the
-            batches.
     """
 
     step: int | float | None = None
     until: float | None = None
     granularity: Granularity = "example"
     normalise: bool = True
-    sample: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_no_share(self.sample)
         if self.step is not None and not self.step > 0:
             raise SettingError(
                 "step",
@@ -148,7 +144,7 @@ class Michel(Scored):
     def score(self, model: nn.Module, data: ScoringData) -> None:
         """Score the heads on a sample of the training data."""
         self.bind(find_heads(model))
-        batches = data.batches(self.settings.sample, self.rounds)
+        batches = data.batches(self.settings, self.rounds)
         share = self.settings.until
         until = None if share is None else _good_enough(model, data.metric(), share)
         self.fit(model, batches, until)
@@ -166,12 +162,6 @@ def _good_enough(
             return score() >= floor
 
     return good_enough
-
-
-def refuse_no_share(sample: float) -> None:
-    """Refuse a sample that is not a share of the training data."""
-    if not 0 < sample <= 1:
-        raise SettingError("sample", sample, "a share of the training data; give one up to 1")
 
 
 def importance(

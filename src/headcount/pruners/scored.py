@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from headcount.batch import Batch
-from headcount.errors import HeadcountError
+from headcount.errors import HeadcountError, SettingError
 from headcount.pruners.base import Needs, Pruner
 from headcount.pruners.choice import Keep
-from headcount.pruners.settings import PrunerSettings
+from headcount.pruners.settings import PostHocSettings, PrunerSettings
+
+Labels = Literal["given", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoredSettings(PostHocSettings):
+    """What pruners can be told that score heads on training data, in runs.
+
+    In Python, give `fit` the batches, and those of `own_answers` to score without labels.
+
+    Attributes:
+        sample: share of the training data to score on.
+        labels: given scores with the labels of the data. none scores with labels that the model
+            draws from its own answers, so that nothing in the data needs to be right.
+    """
+
+    sample: float = 1.0
+    labels: Labels = "given"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_no_share(self.sample)
+
+
+def refuse_no_share(sample: float) -> None:
+    """Refuse a sample that is not a share of the training data."""
+    if not 0 < sample <= 1:
+        raise SettingError("sample", sample, "a share of the training data; give one up to 1")
 
 
 class ScoringData(Protocol):
     """What a pruner that scores may ask a run for."""
 
-    def batches(self, share: float, rounds: int) -> Iterable[Batch]:
-        """Batches of a share of the training data, which are gone through that many times."""
+    def batches(self, settings: ScoredSettings, rounds: int) -> Iterable[Batch]:
+        """Batches of the training data to score on, which are gone through that many times."""
 
     def metric(self) -> Callable[[], float]:
         """Gives the metric of the model as it is gated now; greater is better."""

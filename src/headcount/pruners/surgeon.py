@@ -23,9 +23,8 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Scope, choose
 from headcount.pruners.curvature import curvatures
-from headcount.pruners.michel import refuse_no_share
-from headcount.pruners.scored import Scored, ScoringData
-from headcount.pruners.settings import PostHocSettings, PrunerSettings
+from headcount.pruners.scored import Scored, ScoredSettings, ScoringData
+from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.units import Units
 from headcount.surgery.compensate import RIDGE, compensate
 from headcount.surgery.outputs import outputs_of
@@ -35,25 +34,21 @@ FITTED_ON = 512  # examples, between two rankings
 
 
 @dataclass(frozen=True)
-class SurgeonSettings(PostHocSettings):
+class SurgeonSettings(ScoredSettings):
     """How the ranking is made.
 
     Attributes:
         halve: rank again whenever half of the heads are gone; see `removal_costs`.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
-        sample: share of the training data to score on. Of runs only: in Python, give `fit` the
-            batches.
         compensate: fit the output weights of the heads that stay, as the ranking expects.
     """
 
     halve: bool = False
     ridge: float = RIDGE
-    sample: float = 1.0
     compensate: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_no_share(self.sample)
         refuse_no_ridge(self.ridge)
 
 
@@ -105,7 +100,7 @@ class Surgeon(Scored):
     def score(self, model: nn.Module, data: ScoringData) -> None:
         """Rank the heads on a sample of the training data."""
         self.bind(find_heads(model))
-        self.fit(model, data.batches(self.settings.sample, self.rounds))
+        self.fit(model, data.batches(self.settings, self.rounds))
 
     def signature(self) -> list[str]:
         """Whether heads were ranked again on the way."""

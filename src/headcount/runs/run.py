@@ -25,6 +25,7 @@ from headcount.batch import Batch
 from headcount.errors import HeadcountError
 from headcount.pruners.base import Pruner
 from headcount.pruners.own_answers import own_answers
+from headcount.pruners.scored import ScoredSettings
 from headcount.runs.progress import Progress, Silent, Told
 from headcount.runs.result import HALVES
 from headcount.runs.settings import RunSettings, TrainingSettings
@@ -230,11 +231,11 @@ class ScoringRun:
     def __init__(self, run: Run, model: PreTrainedModel) -> None:
         self.run, self.model = run, model
 
-    def batches(self, share: float, rounds: int) -> Iterable[Batch]:
-        """Batches of a share of the training data, to be gone through this many times."""
-        batches = self.run.share(share, self.model)
+    def batches(self, settings: ScoredSettings, rounds: int) -> Iterable[Batch]:
+        """Batches of the training data to score on, to be gone through this many times."""
+        batches = self.run.share(settings.sample, self.model)
         self.run.progress.begin("scoring heads", rounds * len(batches))
-        if self.run.task.label_free:
+        if self.run.task.label_free or settings.labels == "none":
             batches = own_answers(self.model, batches, self.run.settings.seed)
         return Told(batches, self.run.progress, rounds)
 
