@@ -53,13 +53,8 @@ def own_answers(model: nn.Module, batches: Iterable[Batch], seed: int = 0) -> li
 
 
 def _drawn(model: nn.Module, logits: Tensor, batch: Batch, draw: torch.Generator) -> Tensor:
-    if predicts_next_token(model):
-        return _next_tokens(logits, batch, draw)
-    if logits.dim() != 2:
-        raise HeadcountError(
-            f"{type(model).__name__} gives answers of {logits.dim()} dimensions, expected a class, "
-            "a number or a vector per example, or the next token; score it on data with labels"
-        )
+    if logits.dim() == 3:
+        return _tokens(logits, batch, draw, shift=predicts_next_token(model))
     if not gives_vectors(model) and logits.shape[-1] > 1:
         return torch.multinomial(logits.softmax(-1), 1, generator=draw).squeeze(-1)
     step = torch.randn(logits.shape, generator=draw, device=logits.device)
@@ -69,9 +64,11 @@ def _drawn(model: nn.Module, logits: Tensor, batch: Batch, draw: torch.Generator
     return logits + size * step
 
 
-def _next_tokens(logits: Tensor, batch: Batch, draw: torch.Generator) -> Tensor:
-    labels = torch.full(logits.shape[:2], IGNORED, device=logits.device)
-    for row, said in enumerate(logits[:, :-1]):
-        labels[row, 1:] = torch.multinomial(said.softmax(-1), 1, generator=draw).squeeze(-1)
+def _tokens(logits: Tensor, batch: Batch, draw: torch.Generator, shift: bool) -> Tensor:
+    """A token or class for every position that is not padding; shifted for next tokens."""
+    drawn = [torch.multinomial(row.softmax(-1), 1, generator=draw).squeeze(-1) for row in logits]
+    labels = torch.stack(drawn)
+    if shift:
+        labels = nn.functional.pad(labels[:, :-1], (1, 0), value=IGNORED)
     seen = batch.get("attention_mask")
     return labels if seen is None else labels.masked_fill(seen == 0, IGNORED)

@@ -87,7 +87,7 @@ class Embedding(Task):
         self._reference: str | None = self.options.reference
         self._vectors: Tensor | None = None
         self._longest: int | None = None
-        self._order: dict[str, Any] = {}  # of the examples of each evaluation set
+        self._gold: dict[str, Any] = {}  # scores of pairs, in the order of each evaluation set
 
     def _draw(self, name: str, part: Sentences) -> Sentences:
         limit = self.settings.limit_train if name == "train" else self.settings.limit_eval
@@ -142,16 +142,17 @@ class Embedding(Task):
                 step = 2 if sentences.scores else 1
                 lengths = np.asarray(data["length"]).reshape(-1, step).max(-1)
                 order = np.argsort(-lengths, kind="stable")
-                self._order[name] = order
+                self._gold[name] = np.asarray(sentences.scores)[order] if sentences.scores else None
                 rows = (step * order[:, None] + np.arange(step)).reshape(-1)
                 found[name] = data.select(rows)
         return found
 
     def part(self, split: str, data: Dataset, rows: Sequence[int], name: str) -> Dataset:
         """Every other example of an evaluation set, from the first of these rows on."""
-        step = 2 if self._drawn[split].scores else 1
+        gold = self._gold[split]
+        step = 1 if gold is None else 2
         chosen = range(rows[0], len(data) // step, 2)
-        self._drawn[name], self._order[name] = self._drawn[split], self._order[split][chosen]
+        self._gold[name] = None if gold is None else gold[chosen]
         return data.select([step * row + place for row in chosen for place in range(step)])
 
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
@@ -187,9 +188,8 @@ class Embedding(Task):
             "neighbours": same_neighbours(own, own, wanted),
             "neighbours_in_old": same_neighbours(own, wanted, wanted),
         }
-        if scores := self._drawn[split].scores:
-            cosines = (own[0::2] * own[1::2]).sum(-1)
-            found["spearman"] = spearman(cosines, np.asarray(scores)[self._order[split]])
+        if (gold := self._gold[split]) is not None:
+            found["spearman"] = spearman((own[0::2] * own[1::2]).sum(-1), gold)
         return found
 
     def signature(self, split: str) -> str:

@@ -1,0 +1,251 @@
+"""Sentence encoders: from plain sentences to a folder that sentence-transformers opens."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import (
+    Dense,
+    Normalize,
+    Pooling,
+    Transformer,
+)
+from transformers import EvalPrediction
+
+import headcount as hc
+from headcount import HeadcountError
+from headcount.runs.evaluate import evaluate_model
+from headcount.runs.progress import Silent
+from headcount.runs.prune import prune
+from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.tasks.base import DataSettings
+from headcount.tasks.embedding import Embedding, same_neighbours
+from headcount.tasks.sentence_encoder import distance, load_sentence_encoder
+from tests.small_task import BAD, GOOD, WORDS, save_encoder
+
+BRIEF = TrainingSettings(epochs=1.0, pruning_epochs=1.0, batch_size=16, max_length=16)
+
+
+def sentences(number: int, seed: int = 0) -> list[str]:
+    draw = random.Random(seed)
+    words = [*WORDS, *GOOD, *BAD]
+    return [" ".join(draw.choices(words, k=draw.randint(2, 8))) for _ in range(number)]
+
+
+PAIRS = [
+    (one, other, number % 6)
+    for number, (one, other) in enumerate(zip(sentences(12, 1), sentences(12, 2), strict=True))
+]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    return str(save_encoder(tmp_path / "bare"))
+
+
+@pytest.fixture
+def encoder(tmp_path: Path, bare: str) -> str:
+    """A folder of sentence-transformers with a dense module and files of its own."""
+    torch.manual_seed(1)
+    modules = [Transformer(bare, max_seq_length=12), Pooling(16, "mean"), Dense(16, 6), Normalize()]
+    folder = tmp_path / "encoder"
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder))
+    (folder / "extra").mkdir()
+    (folder / "extra" / "notes.txt").write_text("kept")
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_bytes(b"of the unpruned model")
+    return str(folder)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Sentences to train on, and pairs with scores to evaluate on."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "train.txt").write_text("\n".join(sentences(60)) + "\n\n")
+    with (folder / "dev.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("sentence1", "sentence2", "score"), *PAIRS])
+    return folder
+
+
+def settings_of(model: str, data: Path, method: str = "surgeon", **others: Any) -> RunSettings:
+    return RunSettings(model, "embedding", str(data), method, 3, training=BRIEF, **others)
+
+
+def vectors_of(folder: str | Path, texts: list[str]) -> Any:
+    return SentenceTransformer(str(folder), device="cpu").encode(texts)
+
+
+def test_vectors_are_those_of_sentence_transformers(encoder: str) -> None:
+    model, texts = load_sentence_encoder(encoder, None), sentences(5)
+    tokenizer = SentenceTransformer(encoder, device="cpu").tokenizer
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=12, return_tensors="pt")
+    found = model.eval()(**batch)
+    np.testing.assert_allclose(found.logits.detach(), vectors_of(encoder, texts), atol=1e-6)
+    again = model(**batch, labels=found.logits.detach().roll(1, 0))
+    cosines = (found.logits * found.logits.roll(1, 0)).sum(-1)
+    torch.testing.assert_close(again.loss, (2 - 2 * cosines).mean())
+
+
+@pytest.mark.parametrize("method", ["surgeon", "michel", "random", "handover", "pipelined-dsp"])
+def test_a_pruned_encoder_opens_with_everything_that_was_in_it(
+    method: str, encoder: str, data: Path, tmp_path: Path
+) -> None:
+    result = prune(settings_of(encoder, data, method), tmp_path / "out", speed=False)
+    assert (result.heads.before, result.heads.after) == (6, 3)
+    assert result.metric == "spearman"
+    assert set(result.scores["dev"]) == {
+        "cosine", "similarities", "neighbours", "neighbours_in_old", "spearman"
+    }  # fmt: skip
+    names = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*")}
+    old = {str(path.relative_to(encoder)) for path in Path(encoder).rglob("*")}
+    assert old - names == {"onnx", "onnx/model.onnx"}
+    texts = sentences(8, seed=2)
+    assert vectors_of(tmp_path / "out", texts).shape == (8, 6)
+    pruned = load_sentence_encoder(str(tmp_path / "out"), None)
+    assert len(hc.find_heads(pruned)) == 3
+
+
+def test_scores_say_how_far_vectors_are_from_the_unpruned_ones(
+    encoder: str, data: Path, tmp_path: Path
+) -> None:
+    result = prune(settings_of(encoder, data), tmp_path / "out", speed=False)
+    assert result.before is not None
+    assert result.before["dev"]["cosine"] == pytest.approx(1, abs=1e-6)
+    texts = [text for pair in PAIRS for text in pair[:2]]
+    new, old = vectors_of(tmp_path / "out", texts), vectors_of(encoder, texts)
+    scores = result.scores["dev"]
+    assert scores["cosine"] == pytest.approx(float((new * old).sum(-1).mean()), abs=1e-5)
+    cosines = (new[0::2] * new[1::2]).sum(-1)
+    gold = [score for *_, score in PAIRS]
+    assert scores["spearman"] == pytest.approx(spearmanr(cosines, gold).statistic, abs=1e-5)
+    options = ExampleSettings(options={"reference": encoder})
+    evaluated = settings_of(str(tmp_path / "out"), data, examples=options)
+    _, again = evaluate_model(evaluated, None, Silent())
+    assert again["dev"].metrics == pytest.approx(result.scores["dev"], abs=1e-6)
+
+
+def test_sentences_alone_need_no_scores_and_hold_some_out(bare: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("\n".join(sentences(50)))
+    options = ExampleSettings(options={"pooling": "cls"})
+    settings = settings_of(bare, tmp_path / "mine.txt", "michel", examples=options)
+    result = prune(settings, tmp_path / "out", speed=False)
+    assert result.metric == "cosine" and list(result.scores) == ["held-out"]
+    predictions = json.loads((tmp_path / "out" / "predictions" / "held-out.json").read_text())
+    assert len(predictions) == 5
+    assert not (tmp_path / "out" / "modules.json").exists()
+
+
+def test_heads_within_a_loss_are_found_on_pairs(encoder: str, data: Path, tmp_path: Path) -> None:
+    settings = replace(settings_of(encoder, data), keep=None, within=0.9)
+    result = prune(settings, tmp_path / "out", speed=False)
+    assert result.fewest_within is not None and result.fewest_within.heads < 6
+
+
+def test_the_same_neighbours() -> None:
+    draw = np.random.default_rng(0)
+    old = draw.normal(size=(50, 4))
+    old /= np.linalg.norm(old, axis=-1, keepdims=True)
+    turned = old @ np.linalg.qr(draw.normal(size=(4, 4)))[0]
+    assert same_neighbours(old, old, old, 10) == 1.0
+    assert same_neighbours(turned, turned, old, 10) == pytest.approx(1.0)  # among themselves
+    assert same_neighbours(turned, old, old, 10) < 0.5  # in an index of old vectors
+    one = old[:1]
+    assert same_neighbours(one, one, one) == 1.0
+
+
+def test_distance_is_relative() -> None:
+    vectors = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    assert distance(vectors, vectors).tolist() == [0, 0]
+    assert distance(torch.zeros(2, 2), vectors).tolist() == [1, 1]
+
+
+def test_pairs_stay_together_however_long_they_are(encoder: str, data: Path) -> None:
+    task = Embedding(DataSettings(str(data), max_length=16))
+    task.model_folder(encoder)
+    processor = task.load_processor(encoder)
+    (found,) = task.evaluation_data(processor).values()
+    vectors = np.eye(len(found))[:, :6] + np.arange(len(found))[:, None] / 100
+    whole = task.scores(EvalPrediction(vectors, vectors), processor, "dev")
+    assert whole["cosine"] == pytest.approx(1)
+    first = task.part("dev", found, range(0, len(found), 2), "half")
+    assert len(first) == len(found) // 2
+    half = np.arange(len(first) * 3, dtype=float).reshape(-1, 3)
+    assert np.isfinite(task.scores(EvalPrediction(half, half), processor, "half")["spearman"])
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "says"),
+    [
+        ({}, "bare", "has no modules.json that says how it makes one vector of a text; give"),
+        ({"pooling": "sum"}, "bare", "give --option pooling=mean, cls or max"),
+        ({"pooling": "cls"}, "encoder", "says in modules.json how it makes a vector"),
+        ({"reference": "nowhere"}, "encoder", "nowhere"),
+    ],
+)
+def test_encoders_that_are_not_understood_are_refused(
+    options: dict[str, str],
+    model: str,
+    says: str,
+    data: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    source = request.getfixturevalue(model)
+    settings = settings_of(source, data, examples=ExampleSettings(options=options))
+    with pytest.raises(HeadcountError, match=says):
+        prune(settings, tmp_path / "out", speed=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_code_of_a_folder_is_not_run(encoder: str, data: Path, tmp_path: Path) -> None:
+    listed = json.loads((Path(encoder) / "modules.json").read_text())
+    listed[-1]["type"] = "evil.Module"
+    (Path(encoder) / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises(HeadcountError, match=r"a module evil\.Module of its own, whose code"):
+        prune(settings_of(encoder, data), tmp_path / "out", speed=False)
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"train.txt": "a\nb\nc\n"}, "has 3 different sentences, expected at least 20"),
+        ({"a.csv": "x,y\n1,2\n", "b.csv": "x,y\n1,2\n"}, "no sentences were named"),
+        ({"train.csv": "x,y\n1,2\n"}, "no column of .* has a usual name for sentences"),
+        (
+            {"train.txt": "a\nb\n", "dev.csv": "sentence1,sentence2,score\na,b,high\n"},
+            "row 1 of .* has 'high' as score, expected a number",
+        ),
+    ],
+)
+def test_bad_sentences(files: dict[str, str], says: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(HeadcountError, match=says):
+        Embedding(DataSettings(str(tmp_path)))
+
+
+def test_a_table_without_a_header_is_told_its_columns(tmp_path: Path) -> None:
+    for name in ("train", "dev"):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows(PAIRS)
+    options = {"columns": "sentence1,sentence2,score"}
+    task = Embedding(DataSettings(str(tmp_path), options=options))
+    assert task.metric == "spearman" and len(task._drawn["dev"]) == 24
+    assert not task._drawn["train"].scores and len(task._drawn["train"]) == 24
+
+
+def test_a_pruned_encoder_does_not_judge_itself(encoder: str, data: Path, tmp_path: Path) -> None:
+    prune(settings_of(encoder, data), tmp_path / "out", speed=False)
+    with pytest.raises(HeadcountError, match="was pruned before, so its own vectors"):
+        evaluate_model(settings_of(str(tmp_path / "out"), data), None, Silent())
