@@ -156,7 +156,7 @@ def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:
 
 
 def first_change(begun: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first setting that differs, with its old and its new value.
+    """The first setting that differs, with its old and its new value; "unsaid" for None.
 
     A missing setting counts as None: settings that a later version adds do nothing when None.
     """
@@ -167,8 +167,12 @@ def first_change(begun: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, 
             if inside is not None:
                 return inside
         elif before != after:
-            return key, before, after
+            return key, _said(before), _said(after)
     return None
+
+
+def _said(value: Any) -> Any:
+    return "unsaid" if value is None else value
 
 
 def discard(folder: Path) -> None:
