@@ -22,11 +22,13 @@ from headcount.surgery.remove import remove_heads
 
 # What must stay with everything that is made of a model.
 LICENCES = ("LICENSE*", "LICENCE*", "license*", "COPYING*", "NOTICE*")
-# Files of a model besides weights and configuration: tokenizers, processors, generation.
+# Files of a model besides weights and configuration: tokenizers, processors, generation, and the
+# modules that sentence-transformers puts after the model.
 COMPANIONS = (
     "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json",
     "*.model", "*preprocessor_config.json", "processor_config.json", "chat_template*",
-    "generation_config.json", "normalizer.json", *LICENCES,
+    "generation_config.json", "normalizer.json", "modules.json", "sentence_*config.json",
+    "config_sentence_transformers.json", "[0-9]*_*/*", *LICENCES,
 )  # fmt: skip
 # A folder may bring Python code. transformers would ask whether to run it; we never do.
 NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -257,12 +259,14 @@ def copy_companions(
     left_out = []
     for pattern in patterns:
         for file in sorted(folder.glob(pattern)):
-            if not file.is_file() or (target / file.name).exists():
+            place = file.relative_to(folder)
+            if not file.is_file() or (target / place).exists():
                 continue
             if leads_out(file, folder):
-                left_out.append(file.name)
+                left_out.append(str(place))
             else:
-                shutil.copyfile(file, target / file.name)
+                (target / place).parent.mkdir(exist_ok=True)
+                shutil.copyfile(file, target / place)
     return tuple(left_out)
 
 

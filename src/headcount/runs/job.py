@@ -381,6 +381,7 @@ class PruningJob:
             generated_per_second=measured.generated_per_second,
             tokens_per_second=measured.tokens_per_second,
             cache_per_token=measured.cache_per_token,
+            also=run.task.also,
             difference=difference,
             seconds=dict(self.times.seconds),
             shared_by=self.options.shared_by,

@@ -123,6 +123,7 @@ class RunResult:
         tokens_per_second: tokens that a language model reads; None for other models.
         cache_per_token: bytes of keys and values that a language model keeps of each token; None
             for other models.
+        also: metrics besides the one that decides that a table shows.
     """
 
     method: str
@@ -144,6 +145,7 @@ class RunResult:
     fewest_within: FewestWithin | None = None
     tokens_per_second: Sides | None = None
     cache_per_token: Sides | None = None
+    also: tuple[str, ...] = ()
 
     @property
     def cost(self) -> float:
@@ -155,16 +157,9 @@ class RunResult:
         """A table to show: what, before, after, ratio."""
         rows = []
         for split, scores in self.scores.items():
-            before = None if self.before is None else self.before[split][self.metric]
-            after = scores[self.metric]
-            rows.append(
-                (
-                    f"{self.metric}, {split}",
-                    "–" if before is None else shown(self.metric, before),
-                    shown(self.metric, after),
-                    f"× {after / before:.2f}" if before else "",
-                )
-            )
+            for metric in dict.fromkeys((self.metric, *self.also)):
+                if metric in scores:
+                    rows.append(self._score_row(split, metric))
         for task, scores in self.harness.items():
             rows += [
                 (f"{name}, {task}", "–", shown(name, value), "") for name, value in scores.items()
@@ -187,6 +182,16 @@ class RunResult:
         if self.reached is not None:
             rows.append(self.reached.row())
         return [*rows, *self._search_rows()]
+
+    def _score_row(self, split: str, metric: str) -> tuple[str, str, str, str]:
+        after = self.scores[split][metric]
+        before = None if self.before is None else self.before[split].get(metric)
+        return (
+            f"{metric.replace('_', ' ')}, {split}",
+            "–" if before is None else shown(metric, before),
+            shown(metric, after),
+            f"× {after / before:.2f}" if before else "",
+        )
 
     def _speed(self) -> tuple[str, Sides | None, str, float]:
         """Tokens of a language model, whose examples are long, and examples of other models."""
@@ -212,8 +217,8 @@ class RunResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON holds them; without what this run was not asked for."""
-        optional = ("reached", "fewest_within", "tokens_per_second", "cache_per_token")
-        return {k: v for k, v in asdict(self).items() if k not in optional or v is not None}
+        optional = ("reached", "fewest_within", "tokens_per_second", "cache_per_token", "also")
+        return {k: v for k, v in asdict(self).items() if k not in optional or v}
 
     def save(self, folder: Path) -> None:
         """Write `metrics.json`."""
@@ -259,6 +264,9 @@ def _read_result(data: dict[str, Any]) -> RunResult:
         fewest_within=_fewest_within(data),
         tokens_per_second=_if_there(data, "tokens_per_second"),
         cache_per_token=_if_there(data, "cache_per_token"),
+        also=tuple(
+            checked(name, str, "a metric") for name in entry({"also": [], **data}, "also", list)
+        ),
     )
     if result.shared_by < 1:
         raise ValueError(f"'shared_by' is {result.shared_by}, expected at least 1")

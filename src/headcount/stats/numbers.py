@@ -6,7 +6,7 @@ import re
 
 # Words in the names of metrics that are not shares between 0 and 1, so not shown in percent.
 _LESS_IS_BETTER = {"perplexity", "ppl", "loss", "bits", "ter", "brier", "mse"}
-_PLAIN = {*_LESS_IS_BETTER, "bleu", "chrf", "tokens"}
+_PLAIN = {*_LESS_IS_BETTER, "bleu", "chrf", "tokens", "cosine"}
 _SHARES = {"acc", "accuracy"}  # also in `bleu_acc`
 _COUNTS = ("tokens",)
 
@@ -33,4 +33,6 @@ def shown(metric: str, value: float) -> str:
         return f"{value:.0f}"
     if metric == "bits_per_byte":  # about 1: two decimals would hide what a cut costs
         return f"{value:.4f}"
+    if metric == "cosine":
+        return f"{value:.3f}"
     return f"{100 * value:.1f} %" if in_percent(metric) else f"{value:.2f}"

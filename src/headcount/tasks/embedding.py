@@ -76,6 +76,9 @@ class Embedding(Task):
     auto_class = "AutoModel"
     metric = "cosine"
     label_free: ClassVar[bool] = True
+    also: ClassVar[tuple[str, ...]] = (
+        "cosine", "similarities", "neighbours", "neighbours_in_old",
+    )  # fmt: skip
 
     def __init__(self, settings: DataSettings) -> None:
         super().__init__(settings)

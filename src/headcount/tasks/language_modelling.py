@@ -143,6 +143,7 @@ class LanguageModelling(CausalTask):
     name = "language-modelling"
     metric = "perplexity"
     greater_is_better: ClassVar[bool] = False
+    also: ClassVar[tuple[str, ...]] = ("bits_per_byte",)
 
     def __init__(self, settings: DataSettings) -> None:
         super().__init__(settings)

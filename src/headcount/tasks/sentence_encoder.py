@@ -21,7 +21,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from headcount.errors import HeadcountError
 from headcount.json_file import checked, entry, read_json
-from headcount.loading.folder import first_line, leads_out, loading
+from headcount.loading.folder import COMPANIONS, first_line, leads_out, loading
 from headcount.tasks.models import load_for
 
 MODULES = "modules.json"
@@ -134,8 +134,7 @@ def _folder(source: str) -> Path:
     if Path(source).is_dir():
         return Path(source)
     with loading(source):
-        weights = [f"*{ending}" for ending in _WEIGHTS]
-        return Path(snapshot_download(source, ignore_patterns=weights))
+        return Path(snapshot_download(source, allow_patterns=list(COMPANIONS)))
 
 
 def _modules(source: str, folder: Path) -> list[nn.Module]:
