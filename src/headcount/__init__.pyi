@@ -27,8 +27,10 @@ from .pruners.hard_concrete import HardConcreteSettings as HardConcreteSettings
 from .pruners.methods import register_method as register_method
 from .pruners.michel import Michel as Michel
 from .pruners.michel import MichelSettings as MichelSettings
+from .pruners.own_answers import own_answers as own_answers
 from .pruners.schedule import Annealing as Annealing
 from .pruners.schedule import Countdown as Countdown
+from .pruners.scored import ScoredSettings as ScoredSettings
 from .pruners.settings import PostHocSettings as PostHocSettings
 from .pruners.settings import PrunerSettings as PrunerSettings
 from .pruners.ste import STE as STE

@@ -45,9 +45,10 @@ def make_task(name: str, settings: DataSettings) -> Task:
     try:
         cls: Any = getattr(import_module(f"headcount.tasks.{module}"), class_name)
     except ModuleNotFoundError as error:
+        extra = "sentences" if name == EMBEDDING else "tasks"
         raise HeadcountError(
             f"the task {name} needs the package {error.name}, which is not installed; "
-            "run: pip install 'headcount[tasks]'"
+            f"run: pip install 'headcount[{extra}]'"
         ) from error
     make: Callable[[DataSettings], Task] = partial(cls, name) if name in GLUE_NAMES else cls
     return make(settings)
