@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -174,8 +175,6 @@ def _loaded(source: str, folder: Path, module: str, name: str, path: str) -> nn.
 
 
 def _pooling(model: PreTrainedModel, mode: str) -> list[nn.Module]:
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
     return [Pooling(model.config.hidden_size, mode)]
 
 
