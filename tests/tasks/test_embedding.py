@@ -28,6 +28,9 @@ from headcount.runs.evaluate import evaluate_model
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.study.plan import StudySettings
+from headcount.study.results import load_study
+from headcount.study.run import run_study
 from headcount.tasks.base import DataSettings
 from headcount.tasks.embedding import Embedding, same_neighbours
 from headcount.tasks.sentence_encoder import distance, load_sentence_encoder
@@ -150,6 +153,19 @@ def test_heads_within_a_loss_are_found_on_pairs(encoder: str, data: Path, tmp_pa
     settings = replace(settings_of(encoder, data), keep=None, within=0.9)
     result = prune(settings, tmp_path / "out", speed=False)
     assert result.fewest_within is not None and result.fewest_within.heads < 6
+
+
+def test_a_study_of_encoders(encoder: str, data: Path, tmp_path: Path) -> None:
+    study = StudySettings(
+        encoder, "embedding", str(data), ("unpruned", "surgeon", "handover"), keep=(4, 2),
+        training=BRIEF, speed=False,
+    )  # fmt: skip
+    assert run_study(study, tmp_path / "study") == {}
+    rows = load_study(tmp_path / "study")
+    assert sorted(rows["heads"]) == [2, 2, 4, 4, 6]
+    base = load_sentence_encoder(str(tmp_path / "study" / "bases" / "seed0"), None)
+    whole = load_sentence_encoder(encoder, None).state_dict()
+    assert all(torch.equal(value, whole[key]) for key, value in base.state_dict().items())
 
 
 def test_the_same_neighbours() -> None:

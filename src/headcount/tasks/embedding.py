@@ -119,7 +119,8 @@ class Embedding(Task):
         return model
 
     def load_processor(self, model: str) -> Processor:
-        """The tokenizer of an encoder."""
+        """The tokenizer of an encoder; a study's copy of the unpruned one has the same vectors."""
+        self._reference = self._reference or model
         self._longest = longest_text(model)
         return load_tokenizer(model)
 
