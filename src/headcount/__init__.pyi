@@ -24,6 +24,7 @@ from .pruners.handover import Handover as Handover
 from .pruners.handover import HandoverSettings as HandoverSettings
 from .pruners.hard_concrete import HardConcrete as HardConcrete
 from .pruners.hard_concrete import HardConcreteSettings as HardConcreteSettings
+from .pruners.magnitude import Magnitude as Magnitude
 from .pruners.methods import register_method as register_method
 from .pruners.michel import Michel as Michel
 from .pruners.michel import MichelSettings as MichelSettings

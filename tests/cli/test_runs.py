@@ -197,7 +197,7 @@ def test_several_numbers_of_heads_come_from_one_training(
         (("--parameters", 1.5), "parameters is 1.5, expected a share above 0 and up to 1"),
         (("--speed-up", 0.5), "speed_up is 0.5, expected times as fast, from 1"),
         (("--within", 1), "within is 1.0, expected a number above 0 and below 1"),
-        (("--within", 0.1), "choose one of surgeon, michel, random, ablation, or give keep"),
+        (("--within", 0.1), "choose one of surgeon, michel, random, ablation, magnitude"),
         (("--parameters", 0.01), "parameters 0.01 cannot be had: with 1 of 6 heads"),
         (("--cache", 0.5), "no cache to count"),
         (("--cache", 0.5, "--from-scratch-like", "."), "leave out --cache"),

@@ -36,6 +36,7 @@ from tests.tiny import build
             "trained:3+2|commit:0.6|hard|relaxation:poisson|tau:2>0.01",
         ),
         ("joint-dsp", (4, 2), {"first": "michel"}, "trained:4+2|first:michel|tau:2>0.01"),
+        ("magnitude", 3, {}, ""),
         ("michel", 3, {"step": 1}, ""),
         ("pipelined-dsp", 3, {"compensate": True}, "tau:2>0.01"),
         ("random", 3, {}, ""),

@@ -74,6 +74,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "michel-steps": ("michel", {"step": 1}),
     "ablation": ("ablation", {}),
     "random": ("random", {}),
+    "magnitude": ("magnitude", {}),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 each_layout = pytest.mark.parametrize("asked", ASKED)

@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "fixed": ["Fixed", "Random", "Unpruned"],
         "handover": ["Handover"],
         "hard_concrete": ["HardConcrete"],
+        "magnitude": ["Magnitude"],
         "michel": ["Michel"],
         "schedule": ["Annealing", "Countdown"],
         "ste": ["STE"],

@@ -30,6 +30,7 @@ METHODS: dict[str, str | type[Pruner]] = {
     "attrition": "attrition:Attrition",
     "fixed": "fixed:Fixed",
     "ablation": "ablation:Ablation",
+    "magnitude": "magnitude:Magnitude",
     UNPRUNED: "fixed:Unpruned",
 }
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcount.batch import Batch
 from headcount.errors import HeadcountError, SettingError
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Needs, Pruner
 from headcount.pruners.choice import Keep
 from headcount.pruners.settings import PostHocSettings, PrunerSettings
+from headcount.surgery.outputs import Output, outputs_of
 
 Labels = Literal["given", "none"]
 
@@ -95,3 +99,52 @@ class Scored(Pruner):
         self.scores = torch.tensor(
             [scores[indices[place]] for place in self.places], dtype=torch.float64
         )
+
+    def outputs(self, model: nn.Module) -> list[tuple[Output, int]]:
+        """The output projections of the scope, each with the number of inputs that a unit has."""
+        heads, units = self.bound(), self.units
+        sizes = {block.name: size for block, size in zip(units.blocks, units.sizes, strict=True)}
+        return [
+            (output, output.block.head_size * sizes[output.block.name])
+            for output in outputs_of(model, heads, HeadMask.all(heads))
+            if output.block.name in sizes
+        ]
+
+
+class ScoredOnce(Scored):
+    """A pruner that goes through its data once, and finds what each unit is worth.
+
+    Args:
+        keep: K; None ranks all heads down to the last.
+        settings: see `Pruner`.
+        **given: see `Pruner`.
+    """
+
+    settings_class: ClassVar[type[PrunerSettings]] = ScoredSettings
+    asks_for: ClassVar[str] = "model, batches"
+
+    @abstractmethod
+    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+        """What each unit of the scope is worth: a head, or a group that goes as one."""
+
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Score the heads. The heads of a group get equal parts of what the group is worth.
+
+        Args:
+            model: the fine-tuned model; it is not changed.
+            batches: what the model takes, gone through once.
+        """
+        self.bind(find_heads(model))
+        self.scores = self.units.divided(self.worth(model, batches))
+        return self.mask()
+
+    def score(self, model: nn.Module, data: ScoringData) -> None:
+        """Score the heads on a sample of the training data."""
+        assert isinstance(self.settings, ScoredSettings)
+        self.fit(model, data.batches(self.settings, 1))
+
+
+def unit_sums(values: Tensor, width: int) -> Tensor:
+    """The sum of each unit's values, from one value per input of an output projection."""
+    by_unit: Tensor = values.unflatten(0, (-1, width))
+    return by_unit.sum(1)
