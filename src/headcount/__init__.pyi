@@ -41,6 +41,7 @@ from .pruners.surgeon import SurgeonSettings as SurgeonSettings
 from .pruners.top_k import gumbel_noise as gumbel_noise
 from .pruners.top_k import hard_top_k as hard_top_k
 from .pruners.top_k import soft_top_k as soft_top_k
+from .pruners.wanda import Wanda as Wanda
 from .study.results import load_study as load_study
 from .surgery.compensate import compensate as compensate
 from .surgery.proof import prove_removal as prove_removal

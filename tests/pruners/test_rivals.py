@@ -15,6 +15,7 @@ from tests.tiny import Family, build, families, family_named
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "magnitude": ("magnitude", {}),
+    "wanda": ("wanda", {}),
 }
 each_method = pytest.mark.parametrize("method", METHODS)
 

@@ -44,6 +44,7 @@ from tests.tiny import build
         ("ste", 3, {"countdown": [0.1, 0.5, 2]}, "countdown:0.1>0.5^2"),
         ("surgeon", 3, {"halve": True}, "halve"),
         ("unpruned", None, {}, ""),
+        ("wanda", 3, {}, ""),
     ],
 )  # fmt: skip
 def test_the_signature_of_a_pruner(

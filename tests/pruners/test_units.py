@@ -75,6 +75,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "ablation": ("ablation", {}),
     "random": ("random", {}),
     "magnitude": ("magnitude", {}),
+    "wanda": ("wanda", {}),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 each_layout = pytest.mark.parametrize("asked", ASKED)

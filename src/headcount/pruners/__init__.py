@@ -23,5 +23,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "ste": ["STE"],
         "surgeon": ["Surgeon"],
         "top_k": ["gumbel_noise", "hard_top_k", "soft_top_k"],
+        "wanda": ["Wanda"],
     },
 )

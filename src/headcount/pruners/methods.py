@@ -31,6 +31,7 @@ METHODS: dict[str, str | type[Pruner]] = {
     "fixed": "fixed:Fixed",
     "ablation": "ablation:Ablation",
     "magnitude": "magnitude:Magnitude",
+    "wanda": "wanda:Wanda",
     UNPRUNED: "fixed:Unpruned",
 }
 

@@ -1,0 +1,46 @@
+"""Wanda (Sun, Liu, Bair and Kolter 2024): weights count as much as what goes through them.
+
+A weight W_ij is worth |W_ij| · ‖x_j‖₂, where the norm of its input is taken over all tokens of the
+data (eq. 1). The paper removes single weights. Here a head is worth the sum over its columns of the
+output projection, which are the weights that nothing but this head goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.batch import Batch
+from headcount.pruners.inputs import input_sums
+from headcount.pruners.scored import ScoredOnce, ScoredSettings, unit_sums
+
+
+class Wanda(ScoredOnce):
+    """Keep the K heads with the largest sum of |weight| · ‖input‖; call `fit` before `mask`.
+
+    The paper compares the weights of one output with each other. Heads write to all outputs, so
+    they are compared as wholes: in all layers together or, with `even`, in each. A group is worth
+    the sum of its heads. Labels are not read.
+
+    Args:
+        keep: K; None ranks all heads down to the last.
+        settings: see `ScoredSettings`.
+        **given: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "wanda"
+    settings: ScoredSettings
+
+    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+        """The sum over each unit's weights of |W_ij| · ‖x_j‖₂."""
+        outputs = self.outputs(model)
+        found = input_sums(model, [output for output, _ in outputs], batches)
+        return torch.cat(
+            [
+                unit_sums(sums.weight().abs().sum(0) * sums.squares.sqrt(), width)
+                for sums, (_, width) in zip(found, outputs, strict=True)
+            ]
+        )
