@@ -38,6 +38,8 @@ from .pruners.ste import STE as STE
 from .pruners.ste import STESettings as STESettings
 from .pruners.surgeon import Surgeon as Surgeon
 from .pruners.surgeon import SurgeonSettings as SurgeonSettings
+from .pruners.taylor import Taylor as Taylor
+from .pruners.taylor import TaylorSettings as TaylorSettings
 from .pruners.top_k import gumbel_noise as gumbel_noise
 from .pruners.top_k import hard_top_k as hard_top_k
 from .pruners.top_k import soft_top_k as soft_top_k

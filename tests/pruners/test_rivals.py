@@ -16,6 +16,8 @@ from tests.tiny import Family, build, families, family_named
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "magnitude": ("magnitude", {}),
     "wanda": ("wanda", {}),
+    "taylor": ("taylor", {}),
+    "taylor-vector": ("taylor", {"form": "vector"}),
 }
 each_method = pytest.mark.parametrize("method", METHODS)
 

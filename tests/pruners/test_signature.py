@@ -43,6 +43,8 @@ from tests.tiny import build
         ("ste", 3, {}, ""),
         ("ste", 3, {"countdown": [0.1, 0.5, 2]}, "countdown:0.1>0.5^2"),
         ("surgeon", 3, {"halve": True}, "halve"),
+        ("taylor", 3, {}, ""),
+        ("taylor", 3, {"form": "vector"}, "form:vector"),
         ("unpruned", None, {}, ""),
         ("wanda", 3, {}, ""),
     ],

@@ -76,6 +76,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "random": ("random", {}),
     "magnitude": ("magnitude", {}),
     "wanda": ("wanda", {}),
+    "taylor": ("taylor", {}),
+    "taylor-vector": ("taylor", {"form": "vector"}),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 each_layout = pytest.mark.parametrize("asked", ASKED)

@@ -9,7 +9,7 @@ A block that was cut keeps a `PrunedRecord`: its original anatomy and the heads 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -166,15 +166,31 @@ class Anatomy:
         rows: list[int] = []
         start = 0
         kept_units = {"query": set(kept), "key_value": set(self.key_value_heads(kept))}
+        for segment, rows_of in self.rows_by_segment(part, present):
+            for unit, own in rows_of.items():
+                if unit in kept_units[segment.unit]:
+                    rows.extend(own)
+                start = own.stop
+        return rows, start
+
+    def rows_by_segment(
+        self, part: Part, present: Sequence[int]
+    ) -> Iterator[tuple[Segment, dict[int, range]]]:
+        """Each segment of `part`, with the rows that each of its heads has now.
+
+        Args:
+            part: one of this block's parts.
+            present: query heads that have rows in the tensors now.
+        """
+        start = 0
         now = {"query": tuple(present), "key_value": self.key_value_heads(present)}
         for segment in part.segments:
+            rows_of: dict[int, range] = {}
             for unit in now[segment.unit]:
-                if segment.only is not None and unit not in segment.only:
-                    continue
-                if unit in kept_units[segment.unit]:
-                    rows.extend(range(start, start + segment.size))
-                start += segment.size
-        return rows, start
+                if segment.only is None or unit in segment.only:
+                    rows_of[unit] = range(start, start + segment.size)
+                    start += segment.size
+            yield segment, rows_of
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "schedule": ["Annealing", "Countdown"],
         "ste": ["STE"],
         "surgeon": ["Surgeon"],
+        "taylor": ["Taylor"],
         "top_k": ["gumbel_noise", "hard_top_k", "soft_top_k"],
         "wanda": ["Wanda"],
     },

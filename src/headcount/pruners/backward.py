@@ -1,4 +1,4 @@
-"""Backward passes for scores, in little memory: no gradients of weights, never all logits at once.
+"""Backward passes for scores, in little memory: few gradients of weights, never all logits at once.
 
 A graph of a whole model is larger than the model, and so are the logits of a long text. Here layers
 are computed again in the backward pass once the graph holds a share of the weights' memory (Chen et
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -44,13 +44,14 @@ _CACHES = ("past_key_values", "past_key_value", "layer_past", "cache_params")
 
 
 class Backward:
-    """Takes batches through a model and back; its parameters get no gradients.
+    """Takes batches through a model and back; the `grad` of its parameters stays as it is.
 
     Hooks on the model's modules call `leaf` for what they want gradients of.
 
     Args:
         model: in any mode; it is in evaluation mode inside `opened`.
         besides: bytes that the caller holds for its sums, which the graph then may not take.
+        weights: parameters to find gradients of too, in every part; all others are frozen.
 
     Attributes:
         again: a layer is computed again for its gradients. Hooks must do the same then as the first
@@ -58,17 +59,17 @@ class Backward:
         scale: gradients are those of the batch's loss times this: in half precision, those of a
             mean over many tokens would be rounded to 0. A power of two, which rounds nothing.
         batch: the part that goes through now.
-        gradients: of the leaves of this part, in the order of their calls.
+        gradients: of the weights, then of the leaves of this part in the order of their calls.
     """
 
-    def __init__(self, model: nn.Module, besides: int = 0) -> None:
-        self.model = model
+    def __init__(
+        self, model: nn.Module, besides: int = 0, weights: Sequence[nn.Parameter] = ()
+    ) -> None:
+        self.model, self._sought = model, weights
         self._weights = {parameter.data_ptr() for parameter in model.parameters()}
-        weights = sum(
-            parameter.numel() * parameter.element_size() for parameter in model.parameters()
-        )
-        self._most = GRAPH * weights - besides
-        self._logits = LOGITS * weights
+        size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        self._most = GRAPH * size - besides
+        self._logits = LOGITS * size
         self.again, self.scale = False, 1.0
         self.batch: Batch = {}
         self.gradients: tuple[Tensor, ...] = ()
@@ -81,6 +82,9 @@ class Backward:
     def opened(self) -> Iterator[Backward]:
         """Prepare the model for passes until the block ends."""
         with evaluating(self.model), frozen(self.model, ["*"]), ExitStack() as layers:
+            for weight in self._sought:
+                layers.callback(weight.requires_grad_, False)
+                weight.requires_grad_()
             for module in self.model.modules():
                 if isinstance(module, GradientCheckpointingLayer):
                     layers.enter_context(
@@ -126,7 +130,7 @@ class Backward:
             yield part
 
     def _begin(self, batch: Batch) -> None:
-        self.batch, self._leaves, self.gradients, self._held = batch, [], (), 0
+        self.batch, self._leaves, self.gradients, self._held = batch, [*self._sought], (), 0
 
     def _back(self, end: Tensor, felt: Tensor | None) -> None:
         leaves, self.again = self._leaves, True

@@ -32,6 +32,7 @@ METHODS: dict[str, str | type[Pruner]] = {
     "ablation": "ablation:Ablation",
     "magnitude": "magnitude:Magnitude",
     "wanda": "wanda:Wanda",
+    "taylor": "taylor:Taylor",
     UNPRUNED: "fixed:Unpruned",
 }
 
