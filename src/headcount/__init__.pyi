@@ -16,6 +16,8 @@ from .pruners.dsp import JointDSP as JointDSP
 from .pruners.dsp import PipelinedDSP as PipelinedDSP
 from .pruners.dsp_settings import DSPSettings as DSPSettings
 from .pruners.dsp_settings import PipelinedDSPSettings as PipelinedDSPSettings
+from .pruners.fisher import Fisher as Fisher
+from .pruners.fisher import FisherSettings as FisherSettings
 from .pruners.fixed import Fixed as Fixed
 from .pruners.fixed import FixedSettings as FixedSettings
 from .pruners.fixed import Random as Random

@@ -16,7 +16,8 @@ from headcount.bench.size import peak_memory
 from headcount.heads.mask import HeadMask
 from headcount.pruners import backward
 from headcount.pruners.curvature import curvatures
-from headcount.pruners.michel import Granularity, importance
+from headcount.pruners.gate_gradients import Granularity
+from headcount.pruners.michel import importance
 from headcount.surgery.outputs import Output, outputs_of, tokens_among
 from tests.pruners.test_surgeon import labelled
 from tests.tiny import Family, Inputs, build, families, family_named

@@ -18,6 +18,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "wanda": ("wanda", {}),
     "taylor": ("taylor", {}),
     "taylor-vector": ("taylor", {"form": "vector"}),
+    "fisher": ("fisher", {}),
 }
 each_method = pytest.mark.parametrize("method", METHODS)
 

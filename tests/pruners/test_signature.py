@@ -17,6 +17,9 @@ from tests.tiny import build
         ("ablation", 3, {}, ""),
         ("attrition", 3, {}, "countdown:0.05>0.55^3"),
         ("attrition", 3, {"commit_at": 0.6}, "commit:0.6|countdown:0.05>0.55^3"),
+        ("fisher", 3, {}, "tuned"),
+        ("fisher", 3, {"tune": False}, ""),
+        ("fisher", 3, {"compensate": False}, ""),
         ("fixed", 3, {}, "layout:even"),
         ("handover", 3, {}, "countdown:0.25>0.5^3|operations:1|anew|fit"),
         (

@@ -78,6 +78,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "wanda": ("wanda", {}),
     "taylor": ("taylor", {}),
     "taylor-vector": ("taylor", {"form": "vector"}),
+    "fisher": ("fisher", {}),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 each_layout = pytest.mark.parametrize("asked", ASKED)

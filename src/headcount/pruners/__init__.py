@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "base": ["Pruner"],
         "dsp": ["JointDSP", "PipelinedDSP"],
         "dsp_settings": ["DSPSettings"],
+        "fisher": ["Fisher"],
         "fixed": ["Fixed", "Random", "Unpruned"],
         "handover": ["Handover"],
         "hard_concrete": ["HardConcrete"],

@@ -25,6 +25,7 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Keep, Scope, choose, normalised_by_block
 from headcount.pruners.gated import Gated
 from headcount.pruners.settings import LearnedSettings, PrunerSettings, find_preset
+from headcount.surgery.compensate import RIDGE, compensate
 
 if TYPE_CHECKING:
     from headcount.pruners.scored import ScoringData
@@ -213,6 +214,25 @@ class Pruner(nn.Module):
             data: gives batches, or the metric, as the pruner asks for them.
         """
         self.bind(find_heads(model))
+
+    def make_up(
+        self,
+        model: nn.Module,
+        mask: HeadMask,
+        batches: Iterable[Batch],
+        frozen: Collection[str] = (),
+    ) -> None:
+        """Change the output weights so that the heads outside the mask are missed less.
+
+        That is what `compensate` stands for in a run. A method may have its own way.
+
+        Args:
+            model: with all its heads; changed in place, for a cut with this mask.
+            mask: the heads that stay.
+            batches: a few hundred examples.
+            frozen: names of parameters that must not change.
+        """
+        compensate(model, mask, batches, getattr(self.settings, "ridge", RIDGE), frozen)
 
     @property
     def ranks_once(self) -> bool:

@@ -33,6 +33,7 @@ METHODS: dict[str, str | type[Pruner]] = {
     "magnitude": "magnitude:Magnitude",
     "wanda": "wanda:Wanda",
     "taylor": "taylor:Taylor",
+    "fisher": "fisher:Fisher",
     UNPRUNED: "fixed:Unpruned",
 }
 

@@ -110,6 +110,23 @@ class Scored(Pruner):
             if output.block.name in sizes
         ]
 
+    def kept_units(self) -> list[Tensor]:
+        """Which units of each block the mask keeps, for the blocks that have heads."""
+        kept, indices = self.mask().kept, self.bound().indices
+        stays = torch.tensor([indices[place] in kept for place in self.places])
+        by_unit = self.units.total(stays.double()) > 0
+        return [part for part in by_unit.split(list(self.units.per_block)) if len(part)]
+
+    def insist_on(self, units: Tensor) -> None:
+        """Raise the scores of these units above all others, so that the mask keeps exactly them.
+
+        Args:
+            units: True for each unit that stays. Each block must keep as many as before.
+        """
+        scores = self.importance()
+        most = float(self.units.total(scores).max()) or 1.0
+        self.scores = scores + 2 * most * self.units.spread(units.double())
+
 
 class ScoredOnce(Scored):
     """A pruner that goes through its data once, and finds what each unit is worth.

@@ -201,7 +201,7 @@ class LearnedSettings(PrunerSettings):
 
 
 # Settings that decide nothing about which heads are kept: one ranking serves with and without.
-AFTER_THE_CHOICE = ("compensate", "compensate_sample")
+AFTER_THE_CHOICE = ("compensate", "compensate_sample", "tune")
 
 
 def find_preset(cls: type[_Settings], name: Any) -> _Settings:

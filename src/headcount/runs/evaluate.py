@@ -11,7 +11,8 @@ from headcount.errors import HeadcountError
 from headcount.gates import masked
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.michel import Granularity, importance
+from headcount.pruners.gate_gradients import Granularity
+from headcount.pruners.michel import importance
 from headcount.pruners.scored import refuse_no_share
 from headcount.runs.progress import Progress, Told
 from headcount.runs.run import Run

@@ -35,7 +35,6 @@ from headcount.runs.resume import train
 from headcount.runs.run import Run, ScoringRun
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import evaluate
-from headcount.surgery.compensate import RIDGE, compensate
 from headcount.training.history import SelectionHistory
 from headcount.training.trainer import PruningTrainer
 
@@ -105,8 +104,8 @@ def compensated(
 ) -> PreTrainedModel:
     """A copy of the whole, fine-tuned model that loses less when the heads outside the mask go.
 
-    The output weights of the kept heads are fitted on a sample of the training data. Weights that
-    the pruner freezes stay as they are.
+    The output weights of the kept heads are fitted on a sample of the training data, in the way of
+    the pruner. Weights that it freezes stay as they are.
     """
     settings = pruner.settings
     assert isinstance(settings, PostHocSettings) and settings.fitted_on is not None
@@ -114,7 +113,7 @@ def compensated(
     batches = run.sample(settings.fitted_on, changed)
     with frozen(changed, settings.frozen_after):
         fixed = {name for name, p in changed.named_parameters() if not p.requires_grad}
-    compensate(changed, mask, batches, getattr(settings, "ridge", RIDGE), fixed)
+    pruner.make_up(changed, mask, batches, fixed)
     return changed
 
 

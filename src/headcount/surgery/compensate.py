@@ -6,7 +6,7 @@ that stay give nearly what all heads gave before. The sums are added up batch by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -60,6 +60,34 @@ def compensate(
     """
     if not ridge > 0:
         raise HeadcountError(f"the ridge is {ridge}, expected a number above 0; try {RIDGE:g}")
+
+    def refit(output: Output, sums: LeastSquares) -> Changed:
+        weight, bias = sums.solve(ridge)
+        changed = output.with_weight(weight) if output.kept else {}
+        return changed | (output.with_bias(bias) if output.has_bias else {})
+
+    fit_in_order(model, mask, batches, refit, frozen)
+
+
+def fit_in_order(
+    model: nn.Module,
+    mask: HeadMask,
+    batches: Iterable[Batch],
+    solve: Solve,
+    frozen: Collection[str] = (),
+) -> None:
+    """Change the output projections in the order of the forward pass, each by a fit of its own.
+
+    Args:
+        model: see `compensate`.
+        mask: the heads to keep.
+        batches: see `compensate`.
+        solve: gets a projection, and the sums over all tokens of what its open heads give with the
+            blocks before it pruned and fitted, and of what is missing then. It returns parameters
+            in place of the projection's own, or None to leave this block and all after it as
+            they are.
+        frozen: names of parameters that must not change; their blocks are not fitted.
+    """
     heads = find_heads(model)
     mask.refuse_other_model(heads)
     for block in heads.blocks:
@@ -69,7 +97,7 @@ def compensate(
     if not sample:
         raise HeadcountError("there is no data to compensate with; give at least one batch")
     with torch.no_grad(), evaluating(model):
-        for name, value in _fitted(model, outputs, mask, sample, ridge, frozen).items():
+        for name, value in _fitted(model, outputs, mask, sample, solve, frozen).items():
             model.get_parameter(name).copy_(value)
 
 
@@ -78,7 +106,7 @@ def _fitted(
     outputs: Sequence[Output],
     mask: HeadMask,
     sample: Sequence[Batch],
-    ridge: float,
+    solve: Solve,
     frozen: Collection[str],
 ) -> Changed:
     """Weights and biases with which the open heads come closest to what all heads gave."""
@@ -108,9 +136,10 @@ def _fitted(
                     sums.add(rows[:, : len(output.kept)], rows[:, len(output.kept) :])
             if sums.count:
                 sums.refuse_overflow(output)
-                weight, bias = sums.solve(ridge)
-                changed |= output.with_weight(weight) if output.kept else {}
-                changed |= output.with_bias(bias) if output.has_bias else {}
+                found = solve(output, sums)
+                if found is None:
+                    break
+                changed |= found
             if calls > 1:  # its earlier calls have changed too, and what came between them
                 running.close()
                 whole, pruned = _begun(running, model, sample, changed, layers)
@@ -191,3 +220,7 @@ class LeastSquares:
         identity = torch.eye(len(squares), dtype=squares.dtype, device=squares.device)
         found = torch.linalg.solve(squares + penalty * identity, products).T
         return found, (self.missing - found @ self.values) / self.count
+
+
+# What replaces the parameters of a projection, from its sums; None ends the fits.
+Solve = Callable[[Output, LeastSquares], Changed | None]

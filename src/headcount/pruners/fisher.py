@@ -1,0 +1,190 @@
+"""Fisher (Kwon, Kim, Mahoney, Hassoun, Keutzer and Gholami 2022): search, rearrange, tune.
+
+"A Fast Post-Training Pruning Framework for Transformers" has three steps. The search ranks heads by
+the diagonal of the Fisher information of their gates, which says how much the loss rises without
+each. The rearrangement looks at pairs of heads in a layer too. The tuning gives the gates of those
+that stay values other than 1, so that each layer gives what it gave before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.batch import Batch
+from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.gate_gradients import gate_gradients
+from headcount.pruners.scored import ScoredOnce, ScoredSettings
+from headcount.pruners.settings import PrunerSettings
+from headcount.surgery.compensate import LeastSquares, fit_in_order
+from headcount.surgery.outputs import Output
+from headcount.surgery.paused import Changed
+
+# Of the paper's section on mask tuning: LSMR with this damping, which holds the gates near 1, and
+# the range in which a layer's gates are believed.
+DAMPING, LARGEST_GATE = 1.0, 10.0
+
+
+@dataclass(frozen=True)
+class FisherSettings(ScoredSettings):
+    """How the heads that stay make up for those that go.
+
+    Attributes:
+        compensate: make up for the heads that go, as the paper does.
+        tune: do so by one number per head that stays, which its output weights are multiplied by.
+            False fits all output weights, as `compensate` does with other methods.
+    """
+
+    compensate: bool = True
+    tune: bool = True
+
+
+class Fisher(ScoredOnce):
+    """Keep K heads by the Fisher information of their gates; call `fit` before `mask`.
+
+    The paper searches within a number of operations, here the K heads with the most information
+    stay. Then heads of one layer are swapped while that lowers what the layer loses. So the choice
+    for one K is not part of a ranking for all. The gates of a group are one gate.
+
+    Args:
+        keep: K; None for the fewest that fit.
+        settings: see `FisherSettings`.
+        **given: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "fisher"
+    settings_class: ClassVar[type[PrunerSettings]] = FisherSettings
+    settings: FisherSettings
+
+    @property
+    def ranks_once(self) -> bool:
+        """No: which heads are swapped depends on how many stay."""
+        return False
+
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Search, then rearrange.
+
+        Args:
+            model: the fine-tuned model; it is not changed.
+            batches: what the model takes, labels included; gone through once.
+        """
+        super().fit(model, batches)
+        swapped = map(rearranged, self.kept_units(), self.matrices)
+        self.insist_on(torch.cat(list(swapped)))
+        return self.mask()
+
+    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+        """The diagonal of the Fisher information."""
+        found = fisher_information(model, batches)
+        sizes = zip(self.units.blocks, self.units.sizes, strict=True)
+        self.matrices = [
+            _of_units(found[block.name], size) for block, size in sizes if block.num_heads
+        ]
+        return torch.cat([matrix.diagonal() for matrix in self.matrices])
+
+    def make_up(
+        self,
+        model: nn.Module,
+        mask: HeadMask,
+        batches: Iterable[Batch],
+        frozen: Collection[str] = (),
+    ) -> None:
+        """Tune the gates of the heads that stay, and multiply their output weights by them.
+
+        Layers are tuned in the order of the forward pass. If the gates of one are beyond the
+        paper's range, it and all after it stay as they are. The paper compares the sums of a
+        layer's output and its residual. Here the outputs of the projection are compared, because
+        where a residual is added differs between models.
+
+        Args:
+            model: with all its heads; changed in place, for a cut with this mask.
+            mask: the heads that stay.
+            batches: a few hundred examples.
+            frozen: names of parameters that must not change.
+        """
+        if self.settings.tune:
+            fit_in_order(model, mask, batches, _tuned, frozen)
+        else:
+            super().make_up(model, mask, batches, frozen)
+
+    def signature(self) -> list[str]:
+        """Whether gates are tuned."""
+        tuned = self.settings.compensate and self.settings.tune
+        return [*super().signature(), *(["tuned"] if tuned else [])]
+
+
+def fisher_information(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Tensor]:
+    """The Fisher information of the gates of each block: the mean over examples of g gᵀ.
+
+    The text of the paper has a mean over examples, its code takes the gradients of whole batches.
+    Here it is the text, so that the size of the batches does not matter.
+    """
+    heads = find_heads(model)
+    found = {
+        block.name: torch.zeros(block.num_heads, block.num_heads, dtype=torch.float64)
+        for block in heads.blocks
+    }
+    examples = 0
+    for batch in gate_gradients(model, heads, HeadMask.all(heads), batches):
+        for matrix, rows in zip(found.values(), batch.rows, strict=True):
+            matrix.addmm_(rows.T, rows)
+        examples += batch.examples
+    if not examples:
+        raise HeadcountError("there is no data to score the heads on; give at least one batch")
+    return {name: matrix / examples for name, matrix in found.items()}
+
+
+def _of_units(matrix: Tensor, size: int) -> Tensor:
+    """The information of the gates of groups of so many heads, each of which is one gate."""
+    by_row: Tensor = matrix.unflatten(0, (-1, size)).sum(1)
+    by_both: Tensor = by_row.unflatten(1, (-1, size)).sum(2)
+    return by_both
+
+
+def rearranged(kept: Tensor, fisher: Tensor) -> Tensor:
+    """The units of a layer to keep, as many as before, after swaps that lower (1-m)ᵀ I (1-m).
+
+    The swap that lowers it most comes first, until none does. The paper goes through the heads
+    once, which may end earlier.
+
+    Args:
+        kept: True for each unit that stays.
+        fisher: I, the information of the layer's gates.
+    """
+    kept, diagonal = kept.clone(), fisher.diagonal()
+    while kept.any() and not kept.all():
+        felt = fisher @ (~kept).double()
+        leaves, returns = kept.nonzero()[:, 0], (~kept).nonzero()[:, 0]
+        change = (
+            (2 * felt + diagonal)[leaves][:, None]
+            - (2 * felt - diagonal)[returns][None, :]
+            - 2 * fisher[leaves][:, returns]
+        )
+        best = int(change.argmin())
+        if not float(change.flatten()[best]) < -1e-12 * float(diagonal.sum()):
+            break
+        kept[leaves[best // len(returns)]] = False
+        kept[returns[best % len(returns)]] = True
+    return kept
+
+
+def _tuned(output: Output, sums: LeastSquares) -> Changed | None:
+    """The output weights of the heads that stay, each times its gate."""
+    if not output.kept:
+        return {}
+    size = output.block.head_size
+    weight = output.weight()[:, output.kept].cpu().double()
+    # Of what the heads say after the projection: products of every two, and with what is missing.
+    products = _of_units(sums.squares * (weight.T @ weight), size)
+    wanted = (sums.products * weight.T).sum(1).unflatten(0, (-1, size)).sum(1)
+    identity = torch.eye(len(products), dtype=products.dtype)
+    change = torch.linalg.solve(products + DAMPING**2 * identity, wanted)
+    if not float((1 + change).abs().max()) <= LARGEST_GATE:
+        return None
+    return output.with_weight(weight * change.repeat_interleave(size))

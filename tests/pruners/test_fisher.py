@@ -1,0 +1,182 @@
+"""Fisher searches by the information of gates, swaps heads within layers, and tunes gates."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import headcount as hc
+from headcount.pruners.fisher import fisher_information, rearranged
+from tests.pruners.rivals import HEAD, one_by_one, uneven
+from tests.tiny import Family, build, families, family_named, run
+
+
+def transcribed(model: Any, batches: Any) -> dict[str, Tensor]:
+    """Gate by gate with plain autograd, one example at a time."""
+    heads = hc.find_heads(model)
+    found = {b.name: torch.zeros(b.num_heads, b.num_heads).double() for b in heads.blocks}
+    examples = one_by_one(batches)
+    for example in examples:
+        gates = torch.ones(len(heads), requires_grad=True)
+        with hc.masked(model, gates):
+            (gradient,) = torch.autograd.grad(model(**example).loss, [gates])
+        start = 0
+        for block in heads.blocks:
+            own = gradient[start : start + block.num_heads].double()
+            found[block.name] += own[:, None] * own[None, :] / len(examples)
+            start += block.num_heads
+    return found
+
+
+@families("bert", "llama", "t5")
+def test_the_information_is_the_mean_over_examples(family: Family) -> None:
+    model, batches = build(family), uneven(family)
+    found, expected = fisher_information(model, batches), transcribed(model, batches)
+    for name, matrix in expected.items():
+        assert torch.allclose(found[name], matrix, rtol=1e-3, atol=1e-5 * float(matrix.max()))
+
+
+def lost(fisher: Tensor, kept: Tensor) -> float:
+    gone = (~kept).double()
+    return float(gone @ fisher @ gone)
+
+
+def test_swaps_end_where_none_lowers_the_loss_of_a_layer() -> None:
+    generator = torch.Generator().manual_seed(0)
+    better = 0
+    for _ in range(20):
+        rows = torch.randn(5, 8, generator=generator).double()
+        fisher = rows.T @ rows
+        start = torch.zeros(8, dtype=torch.bool)
+        start[fisher.diagonal().topk(4).indices] = True
+        end = rearranged(start, fisher)
+        assert int(end.sum()) == 4
+        assert lost(fisher, end) <= lost(fisher, start)
+        better += lost(fisher, end) < lost(fisher, start)
+        for leaves in end.nonzero()[:, 0].tolist():
+            for returns in (~end).nonzero()[:, 0].tolist():
+                other = end.clone()
+                other[leaves], other[returns] = False, True
+                assert lost(fisher, end) <= lost(fisher, other) * (1 + 1e-9)
+    assert better > 5
+
+
+def test_layers_keep_as_many_as_the_search_gave_them() -> None:
+    model, batches = build("bert"), uneven(family_named("bert"))
+    information = transcribed(model, batches)
+    diagonal = torch.cat([matrix.diagonal() for matrix in information.values()])
+    best = set(diagonal.topk(6).indices.tolist())
+    heads = hc.find_heads(model)
+    mask = hc.Fisher(6).fit(model, batches)
+    for block in heads.blocks:
+        searched = [index in best for index in block.indices]
+        kept = torch.tensor([index in mask.kept for index in block.indices])
+        assert int(kept.sum()) == sum(searched)
+        matrix = information[block.name]
+        choices = [
+            lost(matrix, torch.tensor([i in chosen for i in range(4)]))
+            for chosen in combinations(range(4), sum(searched))
+        ]
+        assert lost(matrix, kept) <= lost(matrix, torch.tensor(searched)) * (1 + 1e-6)
+        assert min(choices) <= lost(matrix, kept)
+
+
+def test_a_group_has_one_gate() -> None:
+    model, batches = build("llama"), uneven(family_named("llama"))
+    pruner = hc.Fisher(4, unit="group")
+    pruner.fit(model, batches)
+    for found, matrix in zip(pruner.matrices, transcribed(model, batches).values(), strict=True):
+        expected = torch.stack([
+            torch.stack([matrix[r : r + 2, c : c + 2].sum() for c in (0, 2)]) for r in (0, 2)
+        ])  # fmt: skip
+        assert torch.allclose(found, expected, rtol=1e-3, atol=1e-5 * float(expected.max()))
+
+
+def first_gates(model: Any, mask: hc.HeadMask, batches: Any) -> Tensor:
+    """The tuned gates of BERT's first layer, whose input is the same before and after the cut."""
+    dense = model.bert.encoder.layer[0].attention.output.dense
+    heard: list[Tensor] = []
+    with dense.register_forward_pre_hook(lambda _, args: heard.append(args[0])), torch.no_grad():
+        for batch in batches:
+            model(**batch)
+    there = torch.cat([batch["attention_mask"] for batch in batches]).bool()
+    values = torch.cat(heard)[there].double()
+    parts = [
+        values[:, h * HEAD : (h + 1) * HEAD] @ dense.weight[:, h * HEAD : (h + 1) * HEAD].T.double()
+        for h in range(4)
+    ]
+    wanted = torch.stack(parts).sum(0).detach().flatten()
+    kept = [parts[h].detach().flatten() for h in mask.by_block()["encoder.0"]]
+    columns = torch.stack(kept, 1)
+    # The damped problem as a plain one with a row more for each gate, around gates of 1.
+    rows = torch.cat([columns, torch.eye(len(kept)).double()])
+    missing = torch.cat([wanted - columns.sum(1), torch.zeros(len(kept)).double()])
+    return 1 + torch.linalg.lstsq(rows, missing[:, None]).solution[:, 0]
+
+
+def test_tuned_gates_are_the_damped_least_squares() -> None:
+    model: Any = build("bert")
+    batches = uneven(family_named("bert"))
+    heads = hc.find_heads(model)
+    mask = hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, [1, 6, 7])
+    expected = first_gates(model, mask, batches)
+    dense = model.bert.encoder.layer[0].attention.output.dense
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    hc.Fisher(9).make_up(model, mask, batches)
+    for head, gate in zip((0, 2, 3), expected.tolist(), strict=True):
+        own = slice(head * HEAD, (head + 1) * HEAD)
+        old = before["bert.encoder.layer.0.attention.output.dense.weight"][:, own]
+        assert torch.allclose(dense.weight[:, own], gate * old, atol=1e-5)
+    changed = {name for name, p in model.named_parameters() if not p.equal(before[name])}
+    names = {f"bert.encoder.layer.{n}.attention.output.dense.weight" for n in range(3)}
+    assert changed == names
+
+
+def test_what_is_tuned_is_what_the_cut_model_gives() -> None:
+    family = family_named("llama")
+    model, batches = build(family), uneven(family)
+    whole = run(model, batches[0])["logits"]
+    pruner = hc.Fisher(6)
+    mask = pruner.fit(model, batches)
+    with hc.masked(model, mask):
+        plain = run(model, batches[0])["logits"]
+    pruner.make_up(model, mask, batches)
+    with hc.masked(model, mask):
+        tuned = run(model, batches[0])["logits"]
+    hc.remove_heads(model, mask)
+    assert torch.allclose(run(model, batches[0])["logits"], tuned, atol=1e-5)
+    assert not torch.allclose(tuned, plain, atol=1e-4)
+    assert tuned.shape == whole.shape
+
+
+def test_gates_that_nobody_believes_end_the_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headcount.pruners.fisher.LARGEST_GATE", 0.0)
+    model, batches = build("bert"), uneven(family_named("bert"))
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    pruner = hc.Fisher(6)
+    pruner.make_up(model, pruner.fit(model, batches), batches)
+    assert all(p.equal(before[name]) for name, p in model.named_parameters())
+
+
+def test_without_tuning_all_output_weights_are_fitted() -> None:
+    batches = uneven(family_named("bert"))
+    fitted, expected = build("bert"), build("bert")
+    pruner = hc.Fisher(6, tune=False)
+    mask = pruner.fit(fitted, batches)
+    pruner.make_up(fitted, mask, batches)
+    hc.compensate(expected, mask, batches)
+    others = expected.state_dict()
+    assert all(p.equal(others[name]) for name, p in fitted.state_dict().items())
+
+
+def test_frozen_weights_stay() -> None:
+    model, batches = build("bert"), uneven(family_named("bert"))
+    name = "bert.encoder.layer.0.attention.output.dense.weight"
+    before = model.get_parameter(name).clone()
+    pruner = hc.Fisher(6)
+    pruner.make_up(model, pruner.fit(model, batches), batches, frozen={name})
+    assert model.get_parameter(name).equal(before)
