@@ -22,6 +22,8 @@ from .pruners.fixed import Fixed as Fixed
 from .pruners.fixed import FixedSettings as FixedSettings
 from .pruners.fixed import Random as Random
 from .pruners.fixed import Unpruned as Unpruned
+from .pruners.flap import Flap as Flap
+from .pruners.flap import FlapSettings as FlapSettings
 from .pruners.handover import Handover as Handover
 from .pruners.handover import HandoverSettings as HandoverSettings
 from .pruners.hard_concrete import HardConcrete as HardConcrete

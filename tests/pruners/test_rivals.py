@@ -19,6 +19,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "taylor": ("taylor", {}),
     "taylor-vector": ("taylor", {"form": "vector"}),
     "fisher": ("fisher", {}),
+    "flap": ("flap", {"compensate": False}),
 }
 each_method = pytest.mark.parametrize("method", METHODS)
 

@@ -21,6 +21,7 @@ from tests.tiny import build
         ("fisher", 3, {"tune": False}, ""),
         ("fisher", 3, {"compensate": False}, ""),
         ("fixed", 3, {}, "layout:even"),
+        ("flap", 3, {}, ""),
         ("handover", 3, {}, "countdown:0.25>0.5^3|operations:1|anew|fit"),
         (
             "handover", 3, {"operations": 2, "halve": True, "fit": False},

@@ -36,7 +36,17 @@ from tests.runs.test_other_tasks import BRIEF, images, translation
 from tests.tasks.text_data import captions, write
 
 TRAINING = TrainingSettings(epochs=2.0, batch_size=16, learning_rate=1e-3)
-SCORING = ("surgeon", "michel", "random", "ablation", "magnitude", "wanda", "taylor", "fisher")
+SCORING = (
+    "surgeon",
+    "michel",
+    "random",
+    "ablation",
+    "magnitude",
+    "wanda",
+    "taylor",
+    "fisher",
+    "flap",
+)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "dsp_settings": ["DSPSettings"],
         "fisher": ["Fisher"],
         "fixed": ["Fixed", "Random", "Unpruned"],
+        "flap": ["Flap"],
         "handover": ["Handover"],
         "hard_concrete": ["HardConcrete"],
         "magnitude": ["Magnitude"],

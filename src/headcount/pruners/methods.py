@@ -34,6 +34,7 @@ METHODS: dict[str, str | type[Pruner]] = {
     "wanda": "wanda:Wanda",
     "taylor": "taylor:Taylor",
     "fisher": "fisher:Fisher",
+    "flap": "flap:Flap",
     UNPRUNED: "fixed:Unpruned",
 }
 

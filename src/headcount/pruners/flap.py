@@ -1,0 +1,134 @@
+"""FLAP (An, Zhao, Yu, Tang and Wang 2024): what hardly fluctuates can become a constant.
+
+If an input of the output projection is nearly the same for all tokens, its mean can take its place,
+and moves into the bias. So an input is worth its variance times the squared norm of its weights
+(the metric WIFV). Scores are standardised within each layer, so that layers can be compared (the
+structure AL-AM), and the bias makes up for the mean of what goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headcount.batch import Batch
+from headcount.errors import HeadcountError
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.inputs import InputSums, input_sums
+from headcount.pruners.scored import ScoredOnce, ScoredSettings, ScoringData, unit_sums
+from headcount.pruners.settings import PrunerSettings
+from headcount.surgery.offloaded import refuse_offloaded
+from headcount.surgery.outputs import Output, outputs_of
+
+
+@dataclass(frozen=True)
+class FlapSettings(ScoredSettings):
+    """Whether the bias makes up for what goes.
+
+    Attributes:
+        compensate: add the mean of what the heads that go gave to the bias of the output
+            projection. Models without such a bias, as most language models are, are refused.
+    """
+
+    compensate: bool = True
+
+
+class Flap(ScoredOnce):
+    """Keep the K heads that fluctuate most; call `fit` before `mask`, and `make_up` with the mask.
+
+    A head is worth the sum over its inputs of the output projection of Var(x_j) · ‖W_j‖², less the
+    mean of its layer's heads and divided by their standard deviation. A group is worth the sum over
+    all its inputs, compared with the other groups of its layer. Labels are not read.
+
+    The paper's code squares the metric of attention, which the paper does not mention, and
+    standardises single inputs before it averages those of a head. Here the metric is as in the
+    paper, and whole heads are standardised, because they are what is compared.
+
+    Args:
+        keep: K; None ranks all heads down to the last.
+        settings: see `FlapSettings`.
+        **given: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "flap"
+    settings_class: ClassVar[type[PrunerSettings]] = FlapSettings
+    settings: FlapSettings
+
+    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+        """The fluctuation of each unit, standardised within its layer."""
+        outputs = self.outputs(model)
+        found = input_sums(model, [output for output, _ in outputs], batches)
+        layers = []
+        for sums, (_, width) in zip(found, outputs, strict=True):
+            fluctuation = _variance(sums) * sums.weight().square().sum(0)
+            layers.append(_standardised(unit_sums(fluctuation, width)))
+        return torch.cat(layers)
+
+    def score(self, model: nn.Module, data: ScoringData) -> None:
+        """Score the heads on a sample of the training data, if the cut can be made up for."""
+        if self.settings.compensate:
+            self.bind(find_heads(model))
+            _refuse_no_bias([output for output, _ in self.outputs(model)])
+        super().score(model, data)
+
+    def make_up(
+        self,
+        model: nn.Module,
+        mask: HeadMask,
+        batches: Iterable[Batch],
+        frozen: Collection[str] = (),
+    ) -> None:
+        """Add the mean of what the heads outside the mask give to the biases.
+
+        As in the paper, it is the mean in the model before the cut.
+
+        Args:
+            model: with all its heads; changed in place, for a cut with this mask.
+            mask: the heads that stay.
+            batches: a few hundred examples.
+            frozen: names of parameters that must not change.
+
+        Raises:
+            HeadcountError: an output projection has no bias. The model is then unchanged.
+        """
+        heads = find_heads(model)
+        mask.refuse_other_model(heads)
+        outputs = [output for output in outputs_of(model, heads, mask) if output.gone]
+        for output in outputs:
+            refuse_offloaded(model, output.block, "fitted")
+        _refuse_no_bias(outputs)
+        for sums in input_sums(model, outputs, batches, done="fitted"):
+            name, gone = f"{sums.output.name}.bias", sums.output.gone
+            if sums.count and name not in frozen:
+                given = sums.weight()[:, gone] @ (sums.total[gone] / sums.count)
+                with torch.no_grad():
+                    bias = model.get_parameter(name)
+                    bias.add_(given.to(bias))
+
+
+def _variance(sums: InputSums) -> Tensor:
+    """The variance of each input over all tokens."""
+    about_mean = sums.squares - sums.total.square() / max(sums.count, 1)
+    return about_mean.clamp(min=0.0) / max(sums.count - 1, 1)
+
+
+def _standardised(values: Tensor) -> Tensor:
+    """Values of a layer with mean 0 and standard deviation 1; all 0 if they are equal."""
+    centred = values - values.mean()
+    deviation = centred.square().mean().sqrt()
+    return centred / deviation if deviation > 1e-12 * values.abs().max() else 0.0 * centred
+
+
+def _refuse_no_bias(outputs: Sequence[Output]) -> None:
+    """Refuse projections without a bias: a new parameter would make it another architecture."""
+    for output in outputs:
+        if not output.has_bias:
+            raise HeadcountError(
+                f"flap makes up for heads with the bias of {output.name}, which has none; give "
+                "compensate: false"
+            )

@@ -1,0 +1,111 @@
+"""FLAP keeps what fluctuates, and moves the mean of the rest into biases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import headcount as hc
+from headcount import HeadcountError
+from tests.pruners.rivals import HEAD, by_head, tokens, uneven
+from tests.pruners.test_units import Data
+from tests.tiny import build, family_named, run
+
+
+def projections_of(name: str, model: Any) -> list[Any]:
+    if name == "bert":
+        return [layer.attention.output.dense for layer in model.bert.encoder.layer]
+    return [layer.self_attn.o_proj for layer in model.model.layers]
+
+
+def transcribed(name: str, model: Any, batches: Any, heads: int = 1) -> Tensor:
+    """The z-score within each layer of the sum over a head's inputs of Var(x_j) · ‖W_j‖²."""
+    found = []
+    projections = projections_of(name, model)
+    for projection, inputs in zip(projections, tokens(model, projections, batches), strict=True):
+        norms = projection.weight.detach().double().norm(dim=0) ** 2
+        metric = by_head(inputs.var(dim=0) * norms).sum(1).unflatten(0, (-1, heads)).sum(1)
+        found.append((metric - metric.mean()) / metric.std(correction=0))
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_the_scores_are_those_of_the_formula(name: str) -> None:
+    model, batches = build(name), uneven(family_named(name))
+    pruner = hc.Flap(5)
+    mask = pruner.fit(model, batches)
+    expected = transcribed(name, model, batches)
+    assert torch.allclose(pruner.importance(), expected, rtol=1e-4, atol=1e-5)
+    assert mask.kept == set(expected.topk(5).indices.tolist())
+
+
+def test_groups_are_compared_with_groups() -> None:
+    model, batches = build("llama"), uneven(family_named("llama"))
+    pruner = hc.Flap(4, unit="group")
+    pruner.fit(model, batches)
+    found = pruner.importance().unflatten(0, (-1, 2)).sum(1)
+    expected = transcribed("llama", model, batches, heads=2)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_head_without_rivals_in_its_layer_is_neither_good_nor_bad() -> None:
+    family = family_named("bert")
+    model, batches = build(family), uneven(family)
+    heads = hc.find_heads(model)
+    hc.remove_heads(model, hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, [0, 1, 2]))
+    pruner = hc.Flap(5)
+    pruner.fit(model, batches)
+    assert float(pruner.importance()[0]) == 0.0
+
+
+def test_the_bias_gets_the_mean_of_what_goes() -> None:
+    model: Any = build("bert")
+    batches = uneven(family_named("bert"))
+    heads = hc.find_heads(model)
+    # A head of the first layer, all of the second.
+    mask = hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, [1, 4, 5, 6, 7])
+    projections = projections_of("bert", model)
+    means = [inputs.mean(0) for inputs in tokens(model, projections, batches)]
+    expected = []
+    for dense, mean, gone in zip(projections, means, ([1], [0, 1, 2, 3], []), strict=True):
+        bias = dense.bias.detach().double().clone()
+        for head in gone:
+            own = slice(head * HEAD, (head + 1) * HEAD)
+            bias += dense.weight.detach().double()[:, own] @ mean[own]
+        expected.append(bias)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    hc.Flap(7).make_up(model, mask, batches)
+    for dense, bias in zip(projections, expected, strict=True):
+        assert torch.allclose(dense.bias.double(), bias, atol=1e-5)
+    changed = {name for name, p in model.named_parameters() if not p.equal(before[name])}
+    assert changed == {f"bert.encoder.layer.{n}.attention.output.dense.bias" for n in (0, 1)}
+    with hc.masked(model, mask):
+        masked = run(model, batches[0])["logits"]
+    hc.remove_heads(model, mask)
+    assert torch.allclose(run(model, batches[0])["logits"], masked, atol=1e-5)
+
+
+def test_a_frozen_bias_stays() -> None:
+    model, batches = build("bert"), uneven(family_named("bert"))
+    name = "bert.encoder.layer.0.attention.output.dense.bias"
+    before = model.get_parameter(name).clone()
+    hc.Flap(1).make_up(model, hc.HeadMask.none(hc.find_heads(model)), batches, frozen={name})
+    assert model.get_parameter(name).equal(before)
+
+
+def test_a_model_without_biases_is_refused_before_it_is_scored() -> None:
+    model, batches = build("llama"), uneven(family_named("llama"))
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    said = r"bias of model.layers.0.self_attn.o_proj, which has none; give compensate: false"
+    with pytest.raises(HeadcountError, match=said):
+        hc.Flap(5).score(model, Data(model, []))
+    pruner = hc.Flap(5)
+    with pytest.raises(HeadcountError, match="which has none; give compensate: false"):
+        pruner.make_up(model, pruner.fit(model, batches), batches)
+    assert all(p.equal(before[name]) for name, p in model.named_parameters())
+    plain = hc.Flap(5, compensate=False)
+    plain.score(model, Data(model, list(batches)))
+    assert len(plain.mask()) == 5
