@@ -32,6 +32,8 @@ from .pruners.magnitude import Magnitude as Magnitude
 from .pruners.methods import register_method as register_method
 from .pruners.michel import Michel as Michel
 from .pruners.michel import MichelSettings as MichelSettings
+from .pruners.osscar import Osscar as Osscar
+from .pruners.osscar import OsscarSettings as OsscarSettings
 from .pruners.own_answers import own_answers as own_answers
 from .pruners.schedule import Annealing as Annealing
 from .pruners.schedule import Countdown as Countdown

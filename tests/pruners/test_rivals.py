@@ -20,6 +20,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "taylor-vector": ("taylor", {"form": "vector"}),
     "fisher": ("fisher", {}),
     "flap": ("flap", {"compensate": False}),
+    "osscar": ("osscar", {}),
 }
 each_method = pytest.mark.parametrize("method", METHODS)
 

@@ -42,6 +42,7 @@ from tests.tiny import build
         ("joint-dsp", (4, 2), {"first": "michel"}, "trained:4+2|first:michel|tau:2>0.01"),
         ("magnitude", 3, {}, ""),
         ("michel", 3, {"step": 1}, ""),
+        ("osscar", 3, {}, ""),
         ("pipelined-dsp", 3, {"compensate": True}, "tau:2>0.01"),
         ("random", 3, {}, ""),
         ("ste", 3, {}, ""),

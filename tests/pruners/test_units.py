@@ -80,6 +80,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "taylor-vector": ("taylor", {"form": "vector"}),
     "fisher": ("fisher", {}),
     "flap": ("flap", {"compensate": False}),
+    "osscar": ("osscar", {}),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set:UserWarning")
 each_layout = pytest.mark.parametrize("asked", ASKED)

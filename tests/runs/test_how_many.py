@@ -37,16 +37,9 @@ from tests.tasks.text_data import captions, write
 
 TRAINING = TrainingSettings(epochs=2.0, batch_size=16, learning_rate=1e-3)
 SCORING = (
-    "surgeon",
-    "michel",
-    "random",
-    "ablation",
-    "magnitude",
-    "wanda",
-    "taylor",
-    "fisher",
-    "flap",
-)
+    "surgeon", "michel", "random", "ablation", "magnitude", "wanda", "taylor", "fisher", "flap",
+    "osscar",
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "hard_concrete": ["HardConcrete"],
         "magnitude": ["Magnitude"],
         "michel": ["Michel"],
+        "osscar": ["Osscar"],
         "schedule": ["Annealing", "Countdown"],
         "ste": ["STE"],
         "surgeon": ["Surgeon"],

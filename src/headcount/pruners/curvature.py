@@ -95,23 +95,35 @@ class Curvature:
         inverse = torch.linalg.inv(inputs + ridge * unit * identity)
         # The weights enter the costs only as Wᵀ G W, which follows each removal without them.
         felt = weight.T @ gradients @ weight
-        here, found, highest = list(range(number)), torch.zeros(number, dtype=torch.float64), 0.0
-        while here:
-            costs = _costs(felt, inverse, len(here), head_size)
-            place = min(range(len(here)), key=costs.__getitem__)
-            # Slightly more, because equal scores would be ranked by the heads' numbers.
-            highest = max(highest * (1 + 1e-9), costs[place])
-            found[here.pop(place)] = highest
-            felt, inverse = _without(
-                felt, inverse, slice(place * head_size, (place + 1) * head_size)
-            )
-        return found
+        return 0.5 * removed_in_turn(felt, inverse, number, head_size)
+
+
+def removed_in_turn(felt: Tensor, inverse: Tensor, number: int, size: int) -> Tensor:
+    """What each head costs when it goes, the cheapest first, and the others make up for it.
+
+    A head never costs less than one that went before it.
+
+    Args:
+        felt: Wᵀ G W, a row and a column per input, those of the heads first.
+        inverse: A⁻¹, of the second moment of the inputs.
+        number: how many heads there are.
+        size: inputs of each.
+    """
+    here, found, highest = list(range(number)), torch.zeros(number, dtype=torch.float64), 0.0
+    while here:
+        costs = _costs(felt, inverse, len(here), size)
+        place = min(range(len(here)), key=costs.__getitem__)
+        # Slightly more, because equal scores would be ranked by the heads' numbers.
+        highest = max(highest * (1 + 1e-9), costs[place])
+        found[here.pop(place)] = highest
+        felt, inverse = _without(felt, inverse, slice(place * size, (place + 1) * size))
+    return found
 
 
 def _costs(felt: Tensor, inverse: Tensor, number: int, size: int) -> list[float]:
-    """½ tr(W_hᵀ G W_h (A⁻¹_hh)⁻¹) of each head h."""
+    """tr(W_hᵀ G W_h (A⁻¹_hh)⁻¹) of each head h."""
     own, inner = (_diagonal_blocks(matrix, number, size) for matrix in (felt, inverse))
-    costs: list[float] = (0.5 * (own * torch.linalg.inv(inner).mT).sum((1, 2))).tolist()
+    costs: list[float] = (own * torch.linalg.inv(inner).mT).sum((1, 2)).tolist()
     return costs
 
 

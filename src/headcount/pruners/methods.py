@@ -35,6 +35,7 @@ METHODS: dict[str, str | type[Pruner]] = {
     "taylor": "taylor:Taylor",
     "fisher": "fisher:Fisher",
     "flap": "flap:Flap",
+    "osscar": "osscar:Osscar",
     UNPRUNED: "fixed:Unpruned",
 }
 

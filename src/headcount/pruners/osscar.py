@@ -1,0 +1,228 @@
+"""OSSCAR (Meng, Ibrahim, Behdin, Hazimeh, Ponomareva and Mazumder 2024): reconstruct each layer.
+
+A layer keeps the heads S with which least squares comes closest to what it gave before: those that
+minimise ‖XW - X_S W'_S‖² over S and the weights W'. X is what goes into its output projection. The
+sums XᵀX are all that has to be known about the data. A removal in turn comes first, and then a
+local search swaps heads for as long as the objective falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headcount.batch import Batch
+from headcount.heads.find import find_heads
+from headcount.heads.mask import HeadMask
+from headcount.pruners.curvature import removed_in_turn
+from headcount.pruners.inputs import InputSums, input_sums
+from headcount.pruners.scored import ScoredOnce, ScoredSettings
+from headcount.pruners.settings import PrunerSettings
+from headcount.pruners.surgeon import refuse_no_ridge
+from headcount.surgery.compensate import RIDGE
+from headcount.surgery.offloaded import refuse_offloaded
+from headcount.surgery.outputs import outputs_of
+
+
+@dataclass(frozen=True)
+class OsscarSettings(ScoredSettings):
+    """How each layer is reconstructed.
+
+    Attributes:
+        ridge: what a change of the output weights costs, in units of the mean square of the values.
+        compensate: give the heads that stay the output weights of the reconstruction.
+    """
+
+    ridge: float = RIDGE
+    compensate: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_no_ridge(self.ridge)
+
+
+class Osscar(ScoredOnce):
+    """Keep the K heads that reconstruct their layers best; call `fit` before `mask`.
+
+    The paper is told how many heads each layer keeps. Here heads go in turn from all layers. Each
+    time the one goes whose removal raises the objective of its layer least, as a share of ‖XW‖².
+    When K are left, heads are swapped within each layer. So the choice for one K is not part of a
+    ranking for all. A group goes as one. Labels are not read.
+
+    Args:
+        keep: K; None for the fewest that fit.
+        settings: see `OsscarSettings`.
+        **given: see `Pruner`.
+    """
+
+    name: ClassVar[str] = "osscar"
+    settings_class: ClassVar[type[PrunerSettings]] = OsscarSettings
+    settings: OsscarSettings
+
+    @property
+    def ranks_once(self) -> bool:
+        """No: which heads are swapped depends on how many stay."""
+        return False
+
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Remove heads in turn until K are left, then swap them within each layer.
+
+        Args:
+            model: the fine-tuned model; it is not changed.
+            batches: what the model takes; gone through once.
+        """
+        super().fit(model, batches)
+        swapped = map(locally_best, self.kept_units(), self.layers)
+        self.insist_on(torch.cat(list(swapped)))
+        return self.mask()
+
+    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+        """By how much of its layer's ‖XW‖² the objective rises with each unit, as they go in turn.
+
+        A unit is never worth less than one that went before it. So the K that are worth most are
+        those that are left when the cheapest of all layers goes each time.
+        """
+        outputs = self.outputs(model)
+        found = input_sums(model, [output for output, _ in outputs], batches, products=True)
+        self.layers = [
+            _layer(sums, width, self.settings.ridge)
+            for sums, (_, width) in zip(found, outputs, strict=True)
+        ]
+        return torch.cat([_rises(layer) for layer in self.layers])
+
+    def make_up(
+        self,
+        model: nn.Module,
+        mask: HeadMask,
+        batches: Iterable[Batch],
+        frozen: Collection[str] = (),
+    ) -> None:
+        """Give the heads that stay the weights W' with which they reconstruct their layers.
+
+        X is what goes into the projections before the cut, as when the heads were chosen. Biases
+        stay as they are.
+
+        Args:
+            model: with all its heads; changed in place, for a cut with this mask.
+            mask: the heads that stay.
+            batches: a few hundred examples.
+            frozen: names of parameters that must not change.
+        """
+        heads = find_heads(model)
+        mask.refuse_other_model(heads)
+        outputs = [o for o in outputs_of(model, heads, mask) if o.gone and o.kept]
+        for output in outputs:
+            refuse_offloaded(model, output.block, "fitted")
+        for sums in input_sums(model, outputs, batches, products=True, done="fitted"):
+            output = sums.output
+            if sums.count and f"{output.name}.weight" not in frozen:
+                damped = _damped(sums, self.settings.ridge)
+                kept, gone = output.kept, output.gone
+                # The ridge is on the change of the weights, of which those that go lose all.
+                change = torch.linalg.solve(
+                    damped[kept][:, kept], damped[kept][:, gone] @ sums.weight()[:, gone].T
+                )
+                for name, value in output.with_weight(change.T).items():
+                    with torch.no_grad():
+                        model.get_parameter(name).copy_(value)
+
+
+class Layer(NamedTuple):
+    """What the objective of a layer is computed from.
+
+    Attributes:
+        felt: WᵀW, where W has a row per output.
+        inverse: (XᵀX)⁻¹, with the ridge.
+        width: inputs of a unit.
+        whole: ‖XW‖², the objective when nothing is left.
+    """
+
+    felt: Tensor
+    inverse: Tensor
+    width: int
+    whole: float
+
+    @property
+    def number(self) -> int:
+        """How many units there are."""
+        return len(self.felt) // self.width
+
+    def inputs(self, units: Sequence[int]) -> Tensor:
+        """The numbers of these units' inputs."""
+        own = torch.arange(self.width)
+        return torch.cat([own[:0], *(unit * self.width + own for unit in units)])
+
+
+def _layer(sums: InputSums, width: int, ridge: float) -> Layer:
+    weight = sums.weight()
+    felt = weight.T @ weight
+    return Layer(
+        felt,
+        torch.linalg.inv(_damped(sums, ridge)),
+        width,
+        float((felt * sums.products).sum()),
+    )
+
+
+def _damped(sums: InputSums, ridge: float) -> Tensor:
+    """XᵀX with a ridge, in units of the mean square of the values."""
+    unit = max(float(sums.squares.mean()), 1e-100)  # of a projection that no token reached
+    identity = torch.eye(len(sums.products), dtype=sums.products.dtype)
+    return sums.products + ridge * unit * identity
+
+
+def _rises(layer: Layer) -> Tensor:
+    """The share of ‖XW‖² that goes with each unit; 0 in a layer that gives nothing."""
+    if not layer.whole > 0:
+        return torch.zeros(layer.number, dtype=torch.float64)
+    return removed_in_turn(layer.felt, layer.inverse, layer.number, layer.width) / layer.whole
+
+
+def objective(layer: Layer, gone: Sequence[int]) -> float:
+    """What least squares cannot reconstruct without these units: tr(W_R [(XᵀX)⁻¹_RR]⁻¹ W_Rᵀ)."""
+    rows = layer.inputs(gone)
+    inner = torch.linalg.inv(layer.inverse[rows][:, rows])
+    return float((layer.felt[rows][:, rows] * inner).sum())
+
+
+def locally_best(kept: Tensor, layer: Layer) -> Tensor:
+    """The units to keep, as many as before, after swaps that lower the objective of the layer.
+
+    The swap that lowers it most comes first, until none does.
+
+    Args:
+        kept: True for each unit that stays.
+        layer: its objective.
+    """
+    kept = kept.clone()
+    while kept.any() and not kept.all() and layer.whole > 0:
+        stays, gone = kept.nonzero()[:, 0].tolist(), (~kept).nonzero()[:, 0].tolist()
+        now = objective(layer, gone)
+        found = [(value, leaves, j) for leaves in stays for j, value in _swaps(layer, gone, leaves)]
+        value, leaves, returns = min(found)
+        if not value < now - 1e-9 * layer.whole:
+            break
+        kept[leaves], kept[returns] = False, True
+    return kept
+
+
+def _swaps(layer: Layer, gone: Sequence[int], leaves: int) -> list[tuple[int, float]]:
+    """The objective if a unit leaves and one that is gone returns, for each that may.
+
+    With M = [(XᵀX)⁻¹_RR]⁻¹ of all that are gone for a moment, R, the return of unit j lowers the
+    objective by tr(M_jj⁻¹ (M WᵀW M)_jj): one inverse serves every j.
+    """
+    rows = layer.inputs([*gone, leaves])
+    inner = torch.linalg.inv(layer.inverse[rows][:, rows])
+    felt = layer.felt[rows][:, rows]
+    without, product = float((felt * inner).sum()), inner @ felt @ inner
+    found = []
+    for place, unit in enumerate(gone):
+        own = slice(place * layer.width, (place + 1) * layer.width)
+        back = torch.linalg.solve(inner[own, own], product[own, own]).trace()
+        found.append((unit, without - float(back)))
+    return found
