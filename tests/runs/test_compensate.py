@@ -72,6 +72,23 @@ def test_a_study_ranks_heads_once_for_both(settings: RunSettings, tmp_path: Path
     assert places.ranking(plain) != places.ranking(settings)
 
 
+@pytest.mark.parametrize(
+    ("method", "changes"), [("fisher", {"weight"}), ("flap", {"bias"}), ("osscar", {"weight"})]
+)
+def test_a_method_makes_up_for_its_cut_in_its_own_way(
+    settings: RunSettings, method: str, changes: set[str], tmp_path: Path
+) -> None:
+    found = {}
+    for name, own in {"plain": {"compensate": False}, "own": {}}.items():
+        chosen = replace(settings, method=method, settings=own)
+        prune(chosen, tmp_path / name, base=tmp_path / "base", speed=False)
+        found[name] = load_file(tmp_path / name / "model.safetensors")
+    changed = {name for name, t in found["plain"].items() if not t.equal(found["own"][name])}
+    assert changed
+    assert all("attention.output.dense" in name for name in changed)
+    assert {name.rpartition(".")[2] for name in changed} == changes
+
+
 def test_the_surgeon_fits_with_its_own_ridge_and_leaves_what_is_frozen(
     settings: RunSettings, tmp_path: Path
 ) -> None:

@@ -26,8 +26,9 @@ from headcount.surgery.compensate import LeastSquares, fit_in_order
 from headcount.surgery.outputs import Output
 from headcount.surgery.paused import Changed
 
-# Of the paper's section on mask tuning: LSMR with this damping, which holds the gates near 1, and
-# the range in which a layer's gates are believed.
+# The authors' damping, which holds the gates near 1, and the range in which a layer's gates are
+# believed. Their code solves the normal equations by LSMR, adds a constant that it then
+# drops, and skips the first layer. Here it is the damped least squares that LSMR stands for.
 DAMPING, LARGEST_GATE = 1.0, 10.0
 
 
@@ -150,8 +151,8 @@ def _of_units(matrix: Tensor, size: int) -> Tensor:
 def rearranged(kept: Tensor, fisher: Tensor) -> Tensor:
     """The units of a layer to keep, as many as before, after swaps that lower (1-m)ᵀ I (1-m).
 
-    The swap that lowers it most comes first, until none does. The paper goes through the heads
-    once, which may end earlier.
+    The swap that lowers it most comes first, until none does. The authors' code goes through the
+    heads once, which may end earlier.
 
     Args:
         kept: True for each unit that stays.
