@@ -65,24 +65,25 @@ def test_swaps_end_where_none_lowers_the_loss_of_a_layer() -> None:
     assert better > 5
 
 
-def test_layers_keep_as_many_as_the_search_gave_them() -> None:
-    model, batches = build("bert"), uneven(family_named("bert"))
+@pytest.mark.parametrize("keep", [4, 6, 8])
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_layers_keep_as_many_as_the_search_gave_them(name: str, keep: int) -> None:
+    model, batches = build(name), uneven(family_named(name))
     information = transcribed(model, batches)
     diagonal = torch.cat([matrix.diagonal() for matrix in information.values()])
-    best = set(diagonal.topk(6).indices.tolist())
+    best = set(diagonal.topk(keep).indices.tolist())
     heads = hc.find_heads(model)
-    mask = hc.Fisher(6).fit(model, batches)
+    mask = hc.Fisher(keep).fit(model, batches)
     for block in heads.blocks:
         searched = [index in best for index in block.indices]
         kept = torch.tensor([index in mask.kept for index in block.indices])
         assert int(kept.sum()) == sum(searched)
         matrix = information[block.name]
-        choices = [
-            lost(matrix, torch.tensor([i in chosen for i in range(4)]))
-            for chosen in combinations(range(4), sum(searched))
-        ]
-        assert lost(matrix, kept) <= lost(matrix, torch.tensor(searched)) * (1 + 1e-6)
-        assert min(choices) <= lost(matrix, kept)
+        assert lost(matrix, kept) <= lost(matrix, torch.tensor(searched)) * (1 + 1e-4)
+        for chosen in combinations(range(4), sum(searched)):
+            other = torch.tensor([i in chosen for i in range(4)])
+            if int((other != kept).sum()) == 2:  # one swap away
+                assert lost(matrix, kept) <= lost(matrix, other) * (1 + 1e-4)
 
 
 def test_a_group_has_one_gate() -> None:
