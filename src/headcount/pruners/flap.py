@@ -45,9 +45,9 @@ class Flap(ScoredOnce):
     mean of its layer's heads and divided by their standard deviation. A group is worth the sum over
     all its inputs, compared with the other groups of its layer. Labels are not read.
 
-    The paper's code squares the metric of attention, which the paper does not mention, and
-    standardises single inputs before it averages those of a head. Here the metric is as in the
-    paper, and whole heads are standardised, because they are what is compared.
+    The authors' code squares the metric of attention, and standardises single inputs before it
+    averages those of a head. Here the metric is not squared, and whole heads are standardised,
+    because they are what is compared.
 
     Args:
         keep: K; None ranks all heads down to the last.
