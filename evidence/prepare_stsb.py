@@ -26,9 +26,8 @@ def rows_of(path: Path) -> list[list[str]]:
 def prepare(stsb: Path, place: Path) -> None:
     """Write sentences to train on, and two tables of pairs."""
     place.mkdir(parents=True, exist_ok=True)
-    texts = dict.fromkeys(
-        " ".join(text.split()) for row in rows_of(stsb / "train.csv.gz") for text in row[:2]
-    )
+    lines = (" ".join(text.split()) for row in rows_of(stsb / "train.csv.gz") for text in row[:2])
+    texts = dict.fromkeys(lines)
     (place / "train.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     pairs = rows_of(stsb / "dev.csv.gz")
     for start, name in enumerate(("choose", "report")):
