@@ -109,9 +109,9 @@ def compensated(
     the pruner freezes stay as they are.
     """
     settings = pruner.settings
-    assert isinstance(settings, PostHocSettings) and settings.fitted_on is not None
+    assert isinstance(settings, PostHocSettings)
     changed = copy.deepcopy(model)
-    batches = run.sample(settings.fitted_on, changed)
+    batches = run.sample(settings.compensate_sample or run.task.fitted_on, changed)
     with frozen(changed, settings.frozen_after):
         fixed = {name for name, p in changed.named_parameters() if not p.requires_grad}
     compensate(changed, mask, batches, getattr(settings, "ridge", RIDGE), fixed)

@@ -92,6 +92,7 @@ class Task(ABC):
         scores_logits: whether `reduce` computes the loss itself, so that the model need not.
         label_free: whether heads are scored on labels that the model draws itself, because the
             loss of the unpruned model has no gradient.
+        fitted_on: how many training examples output weights are fitted on, unless it is said.
         also: metrics besides the one that decides that the table of a run shows.
         trained_at_once: how many examples a training step has, unless the settings say it.
         auto_class: the class of transformers that loads its models.
@@ -106,6 +107,7 @@ class Task(ABC):
     scores_logits: ClassVar[bool] = False
     label_free: ClassVar[bool] = False
     also: ClassVar[tuple[str, ...]] = ()
+    fitted_on: ClassVar[int] = 512
     trained_at_once: ClassVar[int] = 32
 
     def __init__(self, settings: DataSettings) -> None:

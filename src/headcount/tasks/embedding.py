@@ -76,6 +76,7 @@ class Embedding(Task):
     auto_class = "AutoModel"
     metric = "cosine"
     label_free: ClassVar[bool] = True
+    fitted_on: ClassVar[int] = 4096  # sentences are short
     also: ClassVar[tuple[str, ...]] = (
         "cosine", "similarities", "neighbours", "neighbours_in_old",
     )  # fmt: skip
