@@ -43,10 +43,10 @@ from headcount.runs.result import (
     RunResult,
     Scores,
     Sides,
-    signature,
 )
 from headcount.runs.run import Run, scores_of
 from headcount.runs.settings import RunSettings
+from headcount.runs.signature import signature
 from headcount.runs.stages import (
     choose_by_scoring,
     choose_while_training,

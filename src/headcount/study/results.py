@@ -10,7 +10,7 @@ from headcount.errors import HeadcountError
 from headcount.json_file import read_json
 from headcount.runs.escape import csv_text, read_csv_cell, write_names
 from headcount.runs.result import FILE as RESULT
-from headcount.runs.result import RunResult, accuracies
+from headcount.runs.result import RunResult
 from headcount.runs.unfinished import SETTINGS, UNFINISHED
 
 if TYPE_CHECKING:
@@ -85,8 +85,16 @@ def _values(result: RunResult) -> Iterator[tuple[str, str, float]]:
     for split, scores in result.scores.items():
         yield split, result.metric, scores[result.metric]
     for task, scores in result.harness.items():
-        for metric, value in accuracies(scores).items():
+        for metric, value in _accuracies(scores).items():
             yield task, metric, value
+
+
+def _accuracies(scores: dict[str, float]) -> dict[str, float]:
+    """The metrics of a task of the harness that are accuracies; all of them if none is."""
+    right = {
+        name: value for name, value in scores.items() if name.startswith(("acc", "exact_match"))
+    }
+    return right or scores
 
 
 def _reason(error: Exception) -> str:
