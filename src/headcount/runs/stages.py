@@ -54,7 +54,7 @@ def choose_while_training(
     """
     only_gates = pruner.needs == "gate training"
     chosen, epochs = run.settings.training, run.settings.training.epochs
-    if only_gates or run.settings.warm_start:
+    if only_gates or run.settings.starts_trained:
         chosen, epochs = chosen.after_fine_tuning(), chosen.pruning_epochs
     trainer = run.trainer(
         model, data=run.train_data, epochs=epochs, training=chosen, pruner=pruner, teacher=teacher

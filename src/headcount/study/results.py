@@ -25,7 +25,7 @@ _TEXTS = ("model", "task", "method", "split", "metric", "signature")
 
 
 def write_results(folder: Path) -> dict[str, str]:
-    """Write `results.csv` from all finished runs: one row per run and evaluation set.
+    """Write `results.csv` from all finished runs: one row per run, evaluation set and metric.
 
     Tasks of lm-evaluation-harness are such sets, with a row for each accuracy.
 
@@ -83,7 +83,9 @@ def _rows(run: Path) -> list[tuple[object, ...]]:
 def _values(result: RunResult) -> Iterator[tuple[str, str, float]]:
     """Evaluation set, metric and value of each row of a run."""
     for split, scores in result.scores.items():
-        yield split, result.metric, scores[result.metric]
+        for metric in dict.fromkeys((result.metric, *result.also)):
+            if metric in scores:
+                yield split, metric, scores[metric]
     for task, scores in result.harness.items():
         for metric, value in _accuracies(scores).items():
             yield task, metric, value
