@@ -26,6 +26,7 @@ import headcount as hc
 from headcount import HeadcountError
 from headcount.analysis.ablation.task_subject import TaskSubject
 from headcount.heads.mask import HeadMask
+from headcount.report.write import write_report
 from headcount.runs.evaluate import evaluate_model, score_heads
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
@@ -171,7 +172,11 @@ def test_a_study_of_encoders(encoder: str, data: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert run_study(study, tmp_path / "study") == {}
     rows = load_study(tmp_path / "study")
-    assert sorted(rows["heads"]) == [2, 2, 4, 4, 6]
+    assert set(rows["metric"]) == {"spearman", "cosine", "similarities"}
+    assert sorted(rows[rows["metric"] == "cosine"]["heads"]) == [2, 2, 4, 4, 6]
+    write_report(tmp_path / "study")
+    page = (tmp_path / "study" / "report" / "report.html").read_text()
+    assert "spearman" in page and "the answers kept are those of another metric" in page
     base = load_sentence_encoder(str(tmp_path / "study" / "bases" / "seed0"), None, 12)
     whole = load_sentence_encoder(encoder, None, 12).state_dict()
     assert all(torch.equal(value, whole[key]) for key, value in base.state_dict().items())
