@@ -16,8 +16,8 @@ GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "poor", "dull", "awful"
 HEADS = 6  # of 3 layers × 2
 
 
-def save_encoder(folder: Path, seed: int = 0) -> Path:
-    """A bare encoder: it has no classifier."""
+def save_encoder(folder: Path, seed: int = 0, spread: float = 0.02) -> Path:
+    """A bare encoder: it has no classifier. With a larger spread of its weights, heads matter."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     vocabulary = {word: i for i, word in enumerate([*special, *WORDS, *GOOD, *BAD])}
     raw = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -44,6 +44,7 @@ def save_encoder(folder: Path, seed: int = 0) -> Path:
         num_attention_heads=2,
         intermediate_size=20,
         max_position_embeddings=128,
+        initializer_range=spread,
     )
     BertModel(config).save_pretrained(folder)
     return folder

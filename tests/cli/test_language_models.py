@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headcount as hc
-from headcount.tasks.language_modelling import opening
+from headcount.tasks.windows import opening
 from tests.runs.test_other_tasks import images, language_modelling
 from tests.tasks.test_language_modelling import transcribed
 from tests.tasks.text_data import captions, write

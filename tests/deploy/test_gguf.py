@@ -21,10 +21,11 @@ from transformers import (
 )
 
 from headcount import find_heads
-from headcount.deploy import gguf_file, llama_cpp
+from headcount.deploy import gguf_file, gguf_weights, llama_cpp
 from headcount.deploy.gguf_architecture import Holding
-from headcount.deploy.gguf_file import halves, held, neighbours, write
+from headcount.deploy.gguf_file import held, write
 from headcount.deploy.gguf_tokenizer import SPLITS, vocabulary
+from headcount.deploy.gguf_weights import halves, neighbours
 from headcount.deploy.regular import NotHeldError
 from headcount.errors import HeadcountError
 from tests.deploy.pruned import KINDS, LAYOUTS, cut, pruned, tiny
@@ -135,7 +136,7 @@ class TestWriting:
         assert types["output_norm.weight"] == "F32"
 
     def test_damage_is_seen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gguf_file, "neighbours", lambda tensor, size: tensor)
+        monkeypatch.setattr(gguf_weights, "neighbours", lambda tensor, size: tensor)
         with pytest.raises(HeadcountError, match=r"written wrongly: .*[qk]_proj.weight differs"):
             write(pruned("llama", "uneven"), str(tmp_path), tmp_path, "f32")
 
@@ -417,7 +418,7 @@ class TestRunning:
         """What llama.cpp loads without a word, and answers wrongly."""
         kind, layout = "llama", "uneven"
         if mistake == "rows":
-            monkeypatch.setattr(gguf_file, "neighbours", lambda tensor, size: tensor)
+            monkeypatch.setattr(gguf_weights, "neighbours", lambda tensor, size: tensor)
         elif mistake == "window":
             kind = "mistral windowed"
             monkeypatch.setattr(gguf_file, "window_of", lambda model: None)
@@ -429,7 +430,7 @@ class TestRunning:
             )
         else:
             kind = "llama 3"
-            monkeypatch.setattr(gguf_file, "_rope_factors", lambda model: torch.ones(16))
+            monkeypatch.setattr(gguf_weights, "_rope_factors", lambda model: torch.ones(16))
         with pytest.raises(HeadcountError, match=r"answers something else in llama.cpp"):
             write(pruned(kind, layout), str(tmp_path), tmp_path, precision)
 

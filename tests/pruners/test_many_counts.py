@@ -18,7 +18,7 @@ from headcount.pruners.hard_concrete import HardConcrete
 from headcount.pruners.michel import Michel
 from headcount.pruners.ste import STE
 from headcount.pruners.top_k import drawn_count
-from headcount.runs.result import signature
+from headcount.runs.signature import signature
 from tests.pruners.toy import LAYERS, learn
 from tests.tiny import build, family_named
 

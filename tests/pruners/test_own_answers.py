@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification
 
 import headcount as hc
 from headcount import HeadcountError
@@ -14,14 +14,15 @@ from headcount.batch import IGNORED
 from headcount.pruners.own_answers import own_answers
 from tests.tiny import build, family_named
 
+SIZES: dict[str, Any] = {
+    "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 16, "num_labels": 3, "initializer_range": 0.5,
+}  # fmt: skip
+
 
 def classifier() -> Any:
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=16, num_labels=3, initializer_range=0.5,
-    )  # fmt: skip
-    return BertForSequenceClassification(config).eval()
+    return BertForSequenceClassification(BertConfig(**SIZES)).eval()
 
 
 def test_classes_are_drawn_as_often_as_the_model_says() -> None:
@@ -68,3 +69,19 @@ def test_scores_without_labels_are_those_with_the_model_s_own() -> None:
 def test_answers_that_come_word_by_word_are_refused() -> None:
     with pytest.raises(HeadcountError, match="writes its answers word by word"):
         own_answers(build("t5"), [family_named("t5").inputs()])
+
+
+def test_several_labels_and_several_numbers_are_drawn() -> None:
+    model, batch = classifier(), family_named("bert").inputs()
+    for problem, kind in (("multi_label_classification", {0.0, 1.0}), ("regression", None)):
+        model.config.problem_type = problem
+        (found,) = own_answers(model, [batch])
+        assert found["labels"].shape == (len(batch["input_ids"]), 3)
+        assert kind is None or set(found["labels"].flatten().tolist()) <= kind
+        assert torch.isfinite(model(**found).loss)
+
+
+def test_answers_that_are_no_logits_are_refused() -> None:
+    model = BertForQuestionAnswering(BertConfig(**{**SIZES, "num_labels": 2}))
+    with pytest.raises(HeadcountError, match="gives no logits to draw an answer from"):
+        own_answers(model, [family_named("bert").inputs()])

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 import headcount as hc
 from headcount import HeadcountError
 from headcount.cli import main
+from headcount.report.tables import build_table
 from headcount.runs.harness import evaluate_on_harness
 from headcount.runs.progress import Silent
 from headcount.runs.prune import prune
@@ -123,7 +124,7 @@ def test_the_command_prints_a_table_and_json(
 def test_a_study_has_a_row_for_each_accuracy(tmp_path: Path, tasks: Path) -> None:
     settings = language_modelling(tmp_path)
     study = StudySettings(
-        settings.model, settings.task, settings.data, ("unpruned", "random"), keep=(2,),
+        settings.model, settings.task, settings.data, ("unpruned", "random", "surgeon"), keep=(2,),
         training=replace(BRIEF, epochs=0.0), harness=("which_animal", "own_lambada"),
         harness_tasks=str(tasks), harness_limit=2, speed=False,
     )  # fmt: skip
@@ -137,6 +138,10 @@ def test_a_study_has_a_row_for_each_accuracy(tmp_path: Path, tasks: Path) -> Non
     assert read.problems == [] and all(read.results["run"])
     better = {one.metric: one.greater_is_better for one in read.comparisons()}
     assert better == {"perplexity": False, "acc": True, "acc_norm": True}
+    notes = {one.split: build_table(read, one).notes for one in read.comparisons()}
+    assert notes["validation"] == ()
+    assert [len(notes[name]) for name in ("which_animal", "own_lambada")] == [1, 1]
+    assert "not tested, since lm-evaluation-harness keeps no answers" in notes["own_lambada"][0]
     result = RunResult.load(tmp_path / "study" / "runs" / "random-2-seed0")
     assert result.harness["own_lambada"]["perplexity"] > 1
     assert result.signatures["which_animal"].endswith("|limit:2")

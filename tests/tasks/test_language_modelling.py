@@ -19,14 +19,9 @@ from transformers import (
 from headcount import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.from_scratch import train_tokenizer
-from headcount.tasks.language_modelling import (
-    LanguageModelling,
-    _pieces,
-    opening,
-    tokens_and_bytes,
-    windows_of,
-)
+from headcount.tasks.language_modelling import LanguageModelling
 from headcount.tasks.texts import hold_out
+from headcount.tasks.windows import opening, pieces_of, tokens_and_bytes, windows_of
 from tests.tasks.text_data import captions, write
 
 TRAIN, VALID = captions(200)[1], captions(33, seed=1)[1]
@@ -208,7 +203,7 @@ def test_an_infinite_perplexity(data: Path, model: str) -> None:
 
 def test_pieces_are_the_text() -> None:
     text = "a b\n\n c\nd\n" * 3000
-    pieces = list(_pieces(text))
+    pieces = list(pieces_of(text))
     assert "".join(pieces) == text and len(pieces) > 1
     assert all(piece[0] in "ad" and piece[-1] == "\n" for piece in pieces)
 

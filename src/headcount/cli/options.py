@@ -211,7 +211,7 @@ def refuse_wrong_setting(settings: RunSettings, recipe: Path | None) -> None:
     from headcount.runs.recipe import Recipe
 
     try:
-        read_settings(settings.method, settings.settings, settings.warm_start)
+        read_settings(settings.method, settings.settings, settings.starts_trained)
     except HeadcountError as error:
         setting = getattr(error, "setting", None)
         place = ("settings", settings.method, setting) if setting else ("method",)

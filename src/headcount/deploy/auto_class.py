@@ -6,6 +6,7 @@ from transformers import PreTrainedModel
 
 from headcount import seams
 
+MODULES = "modules.json"  # in a folder of sentence-transformers
 FOLDER = "FOLDER"  # what the lines that load a model call its place
 # Auto classes that load a model as people use it, before others that load the same class.
 _USUAL = ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoModelForMaskedLM")
@@ -39,3 +40,10 @@ def loading_lines(auto: str, *arguments: str) -> str:
     """
     given = ", ".join((f'"{FOLDER}"', *arguments))
     return f"from transformers import {auto}\n\nmodel = {auto}.from_pretrained({given})"
+
+
+def sentence_lines(*arguments: str) -> str:
+    """Lines of Python that load a folder of sentence-transformers; see `loading_lines`."""
+    given = ", ".join((f'"{FOLDER}"', *arguments))
+    load = f"model = SentenceTransformer({given})"
+    return f"from sentence_transformers import SentenceTransformer\n\n{load}"

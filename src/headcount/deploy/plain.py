@@ -92,16 +92,10 @@ def plain_form(model: PreTrainedModel) -> Plain:
     Raises:
         NotHeldError: no configuration says its layout.
     """
-    candidates = _candidates(model)
-    problems: list[str] = []
-    for form in candidates.forms:
-        try:
-            config = _fitting(form, candidates.state)
-            made = filled(form.cls, config, candidates.state, model)
-            gap = largest_gap(model, made)
-        except NotHeldError as problem:
-            problems.append(str(problem))
-            continue
+    candidates, problems = _candidates(model), list[str]()
+    for form, config in _fitting(candidates, problems):
+        made = filled(form.cls, config, candidates.state, model)
+        gap = largest_gap(model, made)
         if gap <= tolerance_of(model):
             return Plain(made, form.why, candidates.repeats)
         problems.append(f"{form.cls.__name__} would differ by {gap:.1e}")
@@ -114,13 +108,9 @@ def plain_config(model: PreTrainedModel) -> PreTrainedConfig:
     Raises:
         NotHeldError: no configuration says its layout.
     """
-    candidates = _candidates(model)
     problems: list[str] = []
-    for form in candidates.forms:
-        try:
-            return _fitting(form, candidates.state)
-        except NotHeldError as problem:
-            problems.append(str(problem))
+    for _, config in _fitting(_candidates(model), problems):
+        return config
     raise NotHeldError("; ".join(problems))
 
 
@@ -135,11 +125,18 @@ def _candidates(model: PreTrainedModel) -> Candidates:
     return Candidates(tuple(_forms(model, counts)), state, repeated_key_value_heads(blocks))
 
 
-def _fitting(form: Form, state: State) -> PreTrainedConfig:
-    """The configuration of a form that takes these weights."""
-    config = read_config(form.cls, form.config)
-    refuse_other_shapes(form.cls, config, state)
-    return config
+def _fitting(
+    candidates: Candidates, problems: list[str]
+) -> Iterator[tuple[Form, PreTrainedConfig]]:
+    """The forms that take these weights, with their configurations; notes why others do not."""
+    for form in candidates.forms:
+        try:
+            config = read_config(form.cls, form.config)
+            refuse_other_shapes(form.cls, config, candidates.state)
+        except NotHeldError as problem:
+            problems.append(str(problem))
+        else:
+            yield form, config
 
 
 def even_counts(

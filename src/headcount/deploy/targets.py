@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from headcount.atomic import new_folder, write_text
+from headcount.deploy.auto_class import MODULES, sentence_lines
 from headcount.deploy.card import write_card
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import RECORD
@@ -26,6 +27,10 @@ from headcount.errors import HeadcountError
 from headcount.loading.folder import COMPANIONS, LICENCES, copy_companions, first_line
 
 Record = dict[str, Any]
+# What SentenceTransformer is told besides the folder, by target.
+_SENTENCES: dict[str, tuple[str, ...]] = {
+    "plain": (), "remote-code": ("trust_remote_code=True",), "onnx": ('backend="onnx"',),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -201,6 +206,8 @@ def fill(
     if source:
         copy_companions(source, folder, COMPANIONS if target.companions else LICENCES)
     record = {"target": target.name, **record}
+    if target.name in _SENTENCES and (folder / MODULES).is_file():
+        record["load"] = sentence_lines(*_SENTENCES[target.name])
     write_record(folder, record)
     write_card(folder, source, target.runs_in, record)
     return record

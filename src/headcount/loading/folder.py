@@ -28,7 +28,8 @@ COMPANIONS = (
     "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json",
     "*.model", "*preprocessor_config.json", "processor_config.json", "chat_template*",
     "generation_config.json", "normalizer.json", "modules.json", "sentence_*config.json",
-    "config_sentence_transformers.json", "[0-9]*_*/*", *LICENCES,
+    "config_sentence_transformers.json", "[0-9]*_*/*",
+    "[0-9]*_*/**/*", *LICENCES,
 )  # fmt: skip
 # A folder may bring Python code. transformers would ask whether to run it; we never do.
 NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -265,7 +266,7 @@ def copy_companions(
             if leads_out(file, folder):
                 left_out.append(str(place))
             else:
-                (target / place).parent.mkdir(exist_ok=True)
+                (target / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target / place)
     return tuple(left_out)
 

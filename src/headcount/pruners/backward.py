@@ -4,6 +4,10 @@ A graph of a whole model is larger than the model, and so are the logits of a lo
 are computed again in the backward pass once the graph holds a share of the weights' memory (Chen et
 al. 2016), the loss of a language model is taken a few positions at a time, and a large batch of
 texts goes through the model in parts. Scores stay the same, except for rounding.
+
+A sentence encoder has no labels, and its distance to its own vectors has no gradient. There a pass
+goes back along a random direction of each vector: the second moment of such gradients is the
+curvature of the squared distance (the Gauss–Newton matrix).
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from headcount.batch import (
     answers_per_example,
     batch_size,
     evaluating,
+    gives_vectors,
     loss_of,
     other_forward,
     predicts_next_token,
@@ -77,6 +82,7 @@ class Backward:
         self._held = 0  # bytes of the graph so far
         self._inside = False  # a layer that is computed again, or counted
         self._in_slices: bool | None = None  # whether the model's loss can be; None: not known yet
+        self._directions = torch.Generator().manual_seed(0)
 
     @contextmanager
     def opened(self) -> Iterator[Backward]:
@@ -112,7 +118,7 @@ class Backward:
         self.scale = 2.0 ** round(math.log2(number)) if half else 1.0
         if not self._sliceable(batch):
             self._begin(batch)
-            self._back(loss_of(self.model, batch) * self.scale, None)
+            self._back(self._loss(batch) * self.scale, None)
             yield batch
             return
         length = batch["input_ids"].shape[1]
@@ -128,6 +134,16 @@ class Backward:
             self._back(given.last_hidden_state, felt)
             del given, felt
             yield part
+
+    def _loss(self, batch: Batch) -> Tensor:
+        """The model's loss, or how far vectors go in random directions, relative to their size."""
+        if not gives_vectors(self.model):
+            return loss_of(self.model, batch)
+        vectors: Tensor = self.model(**{**batch, "labels": None}).logits
+        size = vectors.detach().norm(dim=-1, keepdim=True)
+        step = torch.randn(vectors.shape, generator=self._directions).to(vectors)
+        along: Tensor = (vectors * step / size).sum(-1)
+        return along.mean()
 
     def _begin(self, batch: Batch) -> None:
         self.batch, self._leaves, self.gradients, self._held = batch, [*self._sought], (), 0

@@ -26,8 +26,8 @@ from headcount.errors import HeadcountError
 def own_answers(model: nn.Module, batches: Iterable[Batch], seed: int = 0) -> list[Batch]:
     """Batches with labels that are drawn from the model's answers to them.
 
-    A class is drawn with the probability that the model gives it, and so is every next token. A
-    number or a vector gets a step in a random direction; of a vector, one as long as itself.
+    A class is drawn with the probability that the model gives it, and so is every next token, and
+    each of several labels. A number gets a random step. A sentence encoder needs no labels.
 
     Args:
         model: the model as it is.
@@ -46,22 +46,34 @@ def own_answers(model: nn.Module, batches: Iterable[Batch], seed: int = 0) -> li
     with torch.no_grad(), evaluating(model):
         for place, batch in enumerate(batches):
             inputs = {name: value for name, value in batch.items() if name != "labels"}
-            logits: Tensor = model(**{**without_cache(model), **inputs}).logits.float()
-            draw = torch.Generator(logits.device).manual_seed(hash((seed, place)) % 2**32)
-            found.append({**inputs, "labels": _drawn(model, logits, inputs, draw)})
+            if not gives_vectors(model):
+                logits = _logits(model, inputs)
+                draw = torch.Generator(logits.device).manual_seed(hash((seed, place)) % 2**32)
+                inputs["labels"] = _drawn(model, logits, inputs, draw)
+            found.append(inputs)
     return found
+
+
+def _logits(model: nn.Module, inputs: Batch) -> Tensor:
+    logits = getattr(model(**{**without_cache(model), **inputs}), "logits", None)
+    if not isinstance(logits, Tensor):
+        raise HeadcountError(
+            f"{type(model).__name__} gives no logits to draw an answer from; score it on data with "
+            "labels"
+        )
+    return logits.float()
 
 
 def _drawn(model: nn.Module, logits: Tensor, batch: Batch, draw: torch.Generator) -> Tensor:
     if logits.dim() == 3:
         return _tokens(logits, batch, draw, shift=predicts_next_token(model))
-    if not gives_vectors(model) and logits.shape[-1] > 1:
-        return torch.multinomial(logits.softmax(-1), 1, generator=draw).squeeze(-1)
-    step = torch.randn(logits.shape, generator=draw, device=logits.device)
-    if logits.shape[-1] == 1:
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    if problem == "multi_label_classification":
+        return torch.bernoulli(logits.sigmoid(), generator=draw)
+    if problem == "regression" or logits.shape[-1] == 1:
+        step = torch.randn(logits.shape, generator=draw, device=logits.device)
         return (logits + step).squeeze(-1)
-    size: Tensor = logits.norm(dim=-1, keepdim=True) / step.norm(dim=-1, keepdim=True)
-    return logits + size * step
+    return torch.multinomial(logits.softmax(-1), 1, generator=draw).squeeze(-1)
 
 
 def _tokens(logits: Tensor, batch: Batch, draw: torch.Generator, shift: bool) -> Tensor:

@@ -30,8 +30,8 @@ class ScoredSettings(PostHocSettings):
 
     Attributes:
         sample: share of the training data to score on.
-        labels: given scores with the labels of the data. none scores with labels that the model
-            draws from its own answers, so that nothing in the data needs to be right.
+        labels: which labels the scores are found with. "given" takes those of the data. "none" lets
+            the model draw them from its own answers, so that those of the data need not be right.
     """
 
     sample: float = 1.0
@@ -79,6 +79,11 @@ class Scored(Pruner):
     ) -> None:
         super().__init__(keep, settings, **given)
         self.scores: Tensor | None = None  # of each head in the scope
+
+    def signature(self) -> list[str]:
+        """Whether the model drew the labels itself."""
+        own = getattr(self.settings, "labels", "given") == "none"
+        return [*super().signature(), *(["labels:none"] if own else [])]
 
     def importance(self) -> Tensor:
         """The scores that `fit` found."""

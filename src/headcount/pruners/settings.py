@@ -21,7 +21,6 @@ from headcount.errors import SettingError
 HIDDEN = {"recipe": None}  # metadata of a field that only Python code sets
 PRESET = "preset"
 LARGEST_INT, LARGEST_FLOAT = 2**63 - 1, 3.4e38  # of int64 and float32, which models compute in
-EXAMPLES = 512  # to fit output weights on, unless something else is said
 Unit = Literal["head", "group"]  # what goes or stays together; see `units.py`
 _Settings = TypeVar("_Settings", bound="PrunerSettings")
 
@@ -160,7 +159,8 @@ class PostHocSettings(PrunerSettings):
     Attributes:
         compensate: fit the output weights of the heads that stay, in closed form, so that they
             make up for those that go.
-        compensate_sample: training examples to fit them on, drawn with the run's seed; 512.
+        compensate_sample: training examples to fit them on, drawn with the run's seed; 512, of
+            sentence encoders 4,096.
     """
 
     compensate: bool = False
@@ -178,11 +178,6 @@ class PostHocSettings(PrunerSettings):
             raise SettingError(
                 "compensate_sample", self.compensate_sample, "a number of examples from 1"
             )
-
-    @property
-    def fitted_on(self) -> int | None:
-        """How many examples to fit the output weights on; None if they stay as they are."""
-        return (self.compensate_sample or EXAMPLES) if self.compensate else None
 
 
 @dataclass(frozen=True, kw_only=True)

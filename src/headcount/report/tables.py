@@ -138,6 +138,17 @@ def _tested(
     notes: list[str],
 ) -> dict[str, Cell]:
     """The cells of a row, with their tests against the best."""
+    if any(comparison.split in study.runs[name].result.harness for name in rows["run"] if name):
+        notes.append(
+            f"{comparison.title}: not tested, since lm-evaluation-harness keeps no answers"
+        )
+        return cells
+    deciding = {study.runs[name].result.metric for name in rows["run"] if name}
+    if deciding and comparison.metric not in deciding:
+        notes.append(
+            f"{comparison.title}: not tested, since the answers kept are those of another metric"
+        )
+        return cells
     best = next(method for method, cell in cells.items() if cell.best)
     tests: dict[str, Significance] = {}
     for method, cell in cells.items():

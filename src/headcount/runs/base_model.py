@@ -80,8 +80,7 @@ def fine_tuned(run: Run, folder: Path) -> Scores:
 def _train(
     run: Run, model: PreTrainedModel, folder: Path, work: Path, wanted: dict[str, Any], data: str
 ) -> Scores:
-    # An encoder that is to keep its vectors has nothing to learn.
-    epochs = 0.0 if run.task.label_free else run.settings.training.epochs
+    epochs = run.settings.training.epochs if run.settings.fine_tunes else 0.0
     started = time.perf_counter()
     trainer = run.trainer(model, data=run.train_data, epochs=epochs, folder=work)
     if epochs > 0:

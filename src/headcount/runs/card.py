@@ -53,14 +53,18 @@ _TEMPLATE = """---
 
 ```python
 import headcount  # teaches transformers to load models with fewer heads
-from transformers import AutoTokenizer, {auto}
-
-model = {auto}.from_pretrained({quoted})
+{load}
 ```
 
 {files}
 {signatures}
 """
+_LOAD = """from transformers import AutoTokenizer, {auto}
+
+model = {auto}.from_pretrained({quoted})"""
+_LOAD_SENTENCES = """from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer({quoted})"""
 _FILES = "Which heads were kept: `mask.json`; all figures: `metrics.json`"
 
 
@@ -91,10 +95,17 @@ def write_card(
     # A folder says what its model was made from. What was pruned is the folder's model itself.
     shown = f"A model made from {origin.name}" if local and origin.name else settings.model
     shown = Path(settings.model).name if local and not origin.name else shown
+    if pooling := settings.examples.options.get("pooling"):
+        remarks.append(f"The vector of a text is pooled from those of its tokens: {pooling}.")
+    of_sentences = (folder / "modules.json").is_file()
+    quoted = json.dumps(name, ensure_ascii=False)  # also how Python quotes a text
+    load = _LOAD_SENTENCES if of_sentences else _LOAD
+    front = metadata(name, auto_class, settings, result, origin)
+    if of_sentences:
+        front.library_name, front.pipeline_tag = "sentence-transformers", "sentence-similarity"
     text = _TEMPLATE.format(
-        front=metadata(name, auto_class, settings, result, origin).to_yaml(),
+        front=front.to_yaml(),
         title=markdown(name),
-        quoted=json.dumps(name, ensure_ascii=False),  # also how Python quotes a text
         model=markdown(shown),
         kept=int(result.heads.after),
         born=int(result.heads.before),
@@ -102,7 +113,7 @@ def write_card(
         task=markdown(settings.task),
         rows="\n".join(markdown_row([markdown(cell) for cell in row]) for row in result.rows()),
         remark=" ".join(remarks),
-        auto=auto_class,
+        load=load.format(auto=auto_class, quoted=quoted),
         files=f"{_FILES}." if on_hub else f"{_FILES}; how it was made: `settings.json`.",
         signatures="".join(f"\n{markdown_code(line)}\n" for line in result.signatures.values()),
     )

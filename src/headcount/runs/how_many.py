@@ -45,7 +45,7 @@ def refuse_ask(settings: RunSettings) -> None:
             f"within tries many numbers of heads, for each of which {method} would train again; "
             f"choose one of {', '.join(able)}, or give keep"
         )
-    own = read_settings(method, settings.settings, settings.warm_start)
+    own = read_settings(method, settings.settings, settings.starts_trained)
     if pruner.needs == "scoring" and not pruner.needs_keep(own):
         raise HeadcountError(
             f"the settings of {method} say already how many heads stay; leave out these, or {asked}"

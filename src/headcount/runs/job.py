@@ -43,10 +43,10 @@ from headcount.runs.result import (
     RunResult,
     Scores,
     Sides,
-    signature,
 )
 from headcount.runs.run import Run, scores_of
 from headcount.runs.settings import RunSettings
+from headcount.runs.signature import signature
 from headcount.runs.stages import (
     choose_by_scoring,
     choose_while_training,
@@ -183,7 +183,7 @@ class PruningJob:
 
     @property
     def _starts_fine_tuned(self) -> bool:
-        warm = self.run.settings.warm_start
+        warm = self.run.settings.starts_trained
         return self.pruner.is_post_hoc() or warm or self._is_base_itself
 
     def _base_folder(self) -> Path | None:
@@ -197,7 +197,7 @@ class PruningJob:
         if needed and not run.task.is_trained(model) and self.options.base is None:
             what = self.pruner.name
             if not self.pruner.is_post_hoc():
-                what = "a warm start" if run.settings.warm_start else "distillation"
+                what = "a warm start" if run.settings.starts_trained else "distillation"
             raise HeadcountError(
                 f"{what} needs a model that is fine-tuned for {run.task.name}, but "
                 f"{run.settings.model} is not; give one that is, or --base DIR to fine-tune it "
@@ -420,7 +420,7 @@ def _make(settings: RunSettings, keep: Keep | None, rank_all: bool = False) -> P
         keep,
         settings.settings,
         seed=settings.seed,
-        warm=settings.warm_start,
+        warm=settings.starts_trained,
         rate=training.pruning_learning_rate,
         rank_all=rank_all,
     )
@@ -447,7 +447,7 @@ def _refuse_freezing(pruner: Pruner, recovers: bool) -> None:
 
 def _refuse_no_training(pruner: Pruner, settings: RunSettings, has_base: bool) -> None:
     """Refuse 0 epochs, unless the run starts from a fine-tuned model or takes it as it is."""
-    starts_trained = pruner.is_post_hoc() or settings.warm_start
+    starts_trained = pruner.is_post_hoc() or settings.starts_trained
     if not (settings.training.epochs or starts_trained or (pruner.keeps_all and has_base)):
         raise HeadcountError(
             f"epochs is 0, which takes a fine-tuned model as it is, but {pruner.name} trains it; "

@@ -12,10 +12,7 @@ from typing import Any
 from headcount.atomic import write_text
 from headcount.errors import HeadcountError
 from headcount.json_file import checked, entry, finite, read_json
-from headcount.pruners.base import Pruner
 from headcount.stats.numbers import shown
-from headcount.tasks.base import Task
-from headcount.training.teacher import Distillation
 
 FILE = "metrics.json"
 COMPENSATION, RECOVERY = "compensate", "recovery"  # stages that are done for each K alone
@@ -310,14 +307,6 @@ def _sides(data: dict[str, Any], name: str) -> Sides:
     return Sides(both["before"], both["after"])  # a count stays a whole number
 
 
-def accuracies(scores: dict[str, float]) -> dict[str, float]:
-    """The metrics of a task of the harness that are accuracies; all of them if none is."""
-    right = {
-        name: value for name, value in scores.items() if name.startswith(("acc", "exact_match"))
-    }
-    return right or scores
-
-
 def _reached(data: dict[str, Any]) -> Reached | None:
     if data.get("reached") is None:
         return None
@@ -343,45 +332,3 @@ def _fewest_within(data: dict[str, Any]) -> FewestWithin | None:
         for keep, value in tried
     )
     return FewestWithin(finite(read, "asked"), entry(read, "heads", int), one, other, pairs)
-
-
-def signature(
-    pruner: Pruner,
-    heads: tuple[int, int],
-    task: Task,
-    split: str,
-    seed: int,
-    examples: int,
-    compensated: bool = False,
-    distillation: Distillation | None = None,
-    recovery: float | None = None,
-    asks: str | None = None,
-) -> str:
-    """The signature of one score: a line that says how it came about.
-
-    Args:
-        pruner: the pruner that chose the heads.
-        heads: how many were kept, and how many there were.
-        task: gives the data and the metric.
-        split: the evaluation set.
-        seed: the seed of the run.
-        examples: how many examples the evaluation set has.
-        compensated: whether output weights were fitted to make up for the cut heads.
-        distillation: how the model learned from the unpruned one; None if it did not.
-        recovery: epochs of training after the cut; None for none.
-        asks: what was asked for instead of a number of heads, as `cache=0.5`; None for nothing.
-    """
-    from headcount import __version__
-
-    kept, born = heads
-    parts = [f"method:{pruner.name}", f"keep:{kept}/{born}", *pruner.signature()]
-    if asks is not None:
-        parts.append(f"asked:{asks}")
-    if distillation is not None:
-        parts.append(f"distil:{distillation.weight:g}")
-    if compensated:
-        parts.append("compensated")
-    if recovery is not None:
-        parts.append(f"recovery:{recovery:g}")
-    parts += [f"seed:{seed}", task.signature(split), f"n:{examples}", f"v:{__version__}"]
-    return "|".join(parts)

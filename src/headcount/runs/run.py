@@ -109,8 +109,7 @@ class Run:
             )
         names = [f"{split}, {half}" for half in HALVES]
         first, second = (
-            {name: self.task.part(split, data, range(start, len(data), 2), name)}
-            for start, name in enumerate(names)
+            {name: self.task.half(split, data, start, name)} for start, name in enumerate(names)
         )
         return first, second
 
@@ -234,9 +233,10 @@ class ScoringRun:
     def batches(self, settings: ScoredSettings, rounds: int) -> Iterable[Batch]:
         """Batches of the training data to score on, to be gone through this many times."""
         batches = self.run.share(settings.sample, self.model)
-        self.run.progress.begin("scoring heads", rounds * len(batches))
-        if self.run.task.label_free or settings.labels == "none":
+        if settings.labels == "none":
+            self.run.progress.begin("drawing the model's own answers")
             batches = own_answers(self.model, batches, self.run.settings.seed)
+        self.run.progress.begin("scoring heads", rounds * len(batches))
         return Told(batches, self.run.progress, rounds)
 
     def metric(self) -> Callable[[], float]:

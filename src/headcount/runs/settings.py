@@ -291,13 +291,17 @@ class RunSettings:
         return next((f"{name}={v:g}" for name, v in asked.items() if v is not None), None)
 
     @property
-    def warm_start(self) -> bool:
-        """Whether a method that trains starts from the fine-tuned model.
+    def fine_tunes(self) -> bool:
+        """Whether the model has something to learn before heads are cut.
 
-        An encoder that is to keep its vectors is that model already: it has nothing to learn before
-        heads are cut.
+        An encoder that is to keep its own vectors has not.
         """
-        return self.training.warm_start or self.task == EMBEDDING
+        return self.task != EMBEDDING
+
+    @property
+    def starts_trained(self) -> bool:
+        """Whether a method that trains starts from the fine-tuned model."""
+        return self.training.warm_start or not self.fine_tunes
 
     @property
     def harness_examples(self) -> int | None:

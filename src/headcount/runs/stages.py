@@ -53,7 +53,7 @@ def choose_while_training(
     """
     only_gates = pruner.needs == "gate training"
     chosen, epochs = run.settings.training, run.settings.training.epochs
-    if only_gates or run.settings.warm_start:
+    if only_gates or run.settings.starts_trained:
         chosen, epochs = chosen.after_fine_tuning(), chosen.pruning_epochs
     trainer = run.trainer(
         model, data=run.train_data, epochs=epochs, training=chosen, pruner=pruner, teacher=teacher
@@ -108,9 +108,9 @@ def compensated(
     the pruner. Weights that it freezes stay as they are.
     """
     settings = pruner.settings
-    assert isinstance(settings, PostHocSettings) and settings.fitted_on is not None
+    assert isinstance(settings, PostHocSettings)
     changed = copy.deepcopy(model)
-    batches = run.sample(settings.fitted_on, changed)
+    batches = run.sample(settings.compensate_sample or run.task.fitted_on, changed)
     with frozen(changed, settings.frozen_after):
         fixed = {name for name, p in changed.named_parameters() if not p.requires_grad}
     pruner.make_up(changed, mask, batches, fixed)

@@ -30,12 +30,12 @@ _MOST_RESAMPLES = 30_000  # for many tests at once; more would take minutes
 _SURELY_CHANCE = 20  # stop drawing when this many resamples are as far off as the real difference
 _EXACT = 1000  # with more differing examples, chi-squared approximates the binomial
 _AT_ONCE = 4_000_000  # numbers in a batch of resamples, at most
-_LOSSES = ("perplexity", "loss")
+_MEANS = ("perplexity", "loss", "cosine")  # of values that need no references
 _OF_VALUES: dict[str, Score] = {
     "pearson": resampling.pearson,
     "spearman": resampling.spearman,
     "combined": lambda p, r: (resampling.pearson(p, r) + resampling.spearman(p, r)) / 2,
-    **dict.fromkeys(_LOSSES, resampling.mean),
+    **dict.fromkeys(_MEANS, resampling.mean),
 }
 
 
@@ -205,7 +205,7 @@ def _prepared(
     values = all(isinstance(a, float | int) for side in answers for row in side for a in row)
     if values and metric in _OF_VALUES:
         sides = [[np.array(row, dtype=float) for row in side] for side in answers]
-        if metric in _LOSSES:  # losses need no references
+        if metric in _MEANS:
             return _OF_VALUES[metric], sides, np.zeros(len(references))
         return _OF_VALUES[metric], sides, np.array(references, dtype=float)
     flat, names = resampling.numbered([*answers[0], *answers[1], references])

@@ -10,7 +10,7 @@ from headcount.errors import HeadcountError
 from headcount.json_file import read_json
 from headcount.runs.escape import csv_text, read_csv_cell, write_names
 from headcount.runs.result import FILE as RESULT
-from headcount.runs.result import RunResult, accuracies
+from headcount.runs.result import RunResult
 from headcount.runs.unfinished import SETTINGS, UNFINISHED
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _TEXTS = ("model", "task", "method", "split", "metric", "signature")
 
 
 def write_results(folder: Path) -> dict[str, str]:
-    """Write `results.csv` from all finished runs: one row per run and evaluation set.
+    """Write `results.csv` from all finished runs: one row per run, evaluation set and metric.
 
     Tasks of lm-evaluation-harness are such sets, with a row for each accuracy.
 
@@ -83,10 +83,20 @@ def _rows(run: Path) -> list[tuple[object, ...]]:
 def _values(result: RunResult) -> Iterator[tuple[str, str, float]]:
     """Evaluation set, metric and value of each row of a run."""
     for split, scores in result.scores.items():
-        yield split, result.metric, scores[result.metric]
+        for metric in dict.fromkeys((result.metric, *result.also)):
+            if metric in scores:
+                yield split, metric, scores[metric]
     for task, scores in result.harness.items():
-        for metric, value in accuracies(scores).items():
+        for metric, value in _accuracies(scores).items():
             yield task, metric, value
+
+
+def _accuracies(scores: dict[str, float]) -> dict[str, float]:
+    """The metrics of a task of the harness that are accuracies; all of them if none is."""
+    right = {
+        name: value for name, value in scores.items() if name.startswith(("acc", "exact_match"))
+    }
+    return right or scores
 
 
 def _reason(error: Exception) -> str:

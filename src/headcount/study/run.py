@@ -237,7 +237,7 @@ def _starts_from_base(settings: RunSettings) -> bool:
     """Whether a run starts from the fine-tuned model, or learns from it."""
     pruner, training = find_pruner(settings.method), settings.training
     taught = training.distil is not None and not pruner.teaches_itself
-    return settings.warm_start or taught or pruner.is_post_hoc() or pruner.keeps_all
+    return settings.starts_trained or taught or pruner.is_post_hoc() or pruner.keeps_all
 
 
 def _ranked(

@@ -90,8 +90,7 @@ class Task(ABC):
         generates: whether predictions are generated text, which needs a sequence-to-sequence
             trainer.
         scores_logits: whether `reduce` computes the loss itself, so that the model need not.
-        label_free: whether heads are scored on labels that the model draws itself, because the
-            loss of the unpruned model has no gradient.
+        fitted_on: how many training examples output weights are fitted on, unless it is said.
         also: metrics besides the one that decides that the table of a run shows.
         trained_at_once: how many examples a training step has, unless the settings say it.
         auto_class: the class of transformers that loads its models.
@@ -104,8 +103,8 @@ class Task(ABC):
     greater_is_better: ClassVar[bool] = True
     generates: ClassVar[bool] = False
     scores_logits: ClassVar[bool] = False
-    label_free: ClassVar[bool] = False
     also: ClassVar[tuple[str, ...]] = ()
+    fitted_on: ClassVar[int] = 512
     trained_at_once: ClassVar[int] = 32
 
     def __init__(self, settings: DataSettings) -> None:
@@ -179,16 +178,16 @@ class Task(ABC):
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
         """Prepared examples of every evaluation set, longest first; tune on the first set."""
 
-    def part(self, split: str, data: Dataset, rows: Sequence[int], name: str) -> Dataset:
-        """Some examples of an evaluation set, as a set with a name of its own.
+    def half(self, split: str, data: Dataset, start: int, name: str) -> Dataset:
+        """Every other example of an evaluation set, as a set with a name of its own.
 
         Args:
             split: the evaluation set.
             data: its examples, as `evaluation_data` gives them.
-            rows: which of them, in their order.
-            name: by which `scores` will know the part.
+            start: the first example, 0 or 1.
+            name: by which `scores` will know the half.
         """
-        return data.select(rows)
+        return data.select(range(start, len(data), 2))
 
     @abstractmethod
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,13 +30,15 @@ from headcount.tasks.prepared import (
     with_columns,
 )
 from headcount.tasks.reference_vectors import reference_vectors
-from headcount.tasks.sentence_encoder import load_sentence_encoder, longest_text
+from headcount.tasks.sentence_encoder import load_sentence_encoder
+from headcount.tasks.sentence_folder import Reading, reading_of
 from headcount.tasks.sentences import Sentences, read_sentences
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 NEIGHBOURS = 10
+_FEWEST = 5 * NEIGHBOURS  # among fewer sentences, nearly all are near
 _PAIRS = 20_000  # random pairs whose similarities are compared
 _ROWS = 1024  # sentences whose neighbours are found at once
 
@@ -47,6 +50,8 @@ class EmbeddingOptions:
     Attributes:
         pooling: how a bare encoder makes one vector of those of its tokens: mean, cls or max. None
             for an encoder of sentence-transformers, which says it.
+        prompt: what stands before every sentence, as `query: `; None for the default prompt of a
+            folder of sentence-transformers.
         reference: the encoder whose vectors are to be kept; None for the model itself. Give it to
             evaluate a model that was pruned before.
         columns: names of the columns of a file without a header, as `sentence1,sentence2,score`.
@@ -54,6 +59,7 @@ class EmbeddingOptions:
     """
 
     pooling: str | None = None
+    prompt: str | None = None
     reference: str | None = None
     columns: tuple[str, ...] = ()
     config: str | None = None
@@ -75,37 +81,63 @@ class Embedding(Task):
     name = "embedding"
     auto_class = "AutoModel"
     metric = "cosine"
-    label_free: ClassVar[bool] = True
+    fitted_on: ClassVar[int] = 4096  # sentences are short
     also: ClassVar[tuple[str, ...]] = (
-        "cosine", "similarities", "neighbours", "neighbours_in_old",
+        "spearman", "cosine", "similarities", "neighbours", "neighbours_in_old",
     )  # fmt: skip
 
     def __init__(self, settings: DataSettings) -> None:
         super().__init__(settings)
         self.options = read_options(EmbeddingOptions(), settings.options, self.name)
         self._read = read_sentences(settings, self.options.columns, self.options.config)
-        self._drawn = {name: self._draw(name, part) for name, part in self._read.items()}
-        if all(part.scores for name, part in self._drawn.items() if name != "train"):
+        train, sets = self._read.train, self._read.sets
+        self._train = None if train is None else _drawn(train, settings.limit_train, settings.seed)
+        self._sets = {
+            name: _drawn(part, settings.limit_eval, settings.seed) for name, part in sets.items()
+        }
+        if all(part.scores for part in self._sets.values()):
             self.metric = "spearman"
         self._reference: str | None = self.options.reference
         self._vectors: Tensor | None = None
-        self._longest: int | None = None
+        self._reading: Reading | None = None
         self._gold: dict[str, Any] = {}  # scores of pairs, in the order of each evaluation set
 
-    def _draw(self, name: str, part: Sentences) -> Sentences:
-        limit = self.settings.limit_train if name == "train" else self.settings.limit_eval
-        return part.select(draw(part.examples, limit, self.settings.seed))
+    @property
+    def _parts(self) -> list[Sentences]:
+        """All sentences in one order, by which their vectors are numbered."""
+        return [*([self._train] if self._train else []), *self._sets.values()]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Whether sentences are held out, and what is not measured on few of them."""
+        found = []
+        if self._read.held_out and self._train is not None:
+            (held,) = self._read.sets.values()
+            found.append(
+                f"there are no sentences to evaluate on: {len(held):,} of the training sentences "
+                "are held out for that"
+            )
+        few = [name for name, part in self._sets.items() if len(part) < _FEWEST]
+        if few:
+            found.append(
+                f"neighbours are compared among {_FEWEST} sentences or more, and {few[0]} has "
+                f"{len(self._sets[few[0]])}: left out"
+            )
+        return tuple(found)
 
     def read_columns(self) -> Mapping[str, Sequence[str]]:
         """The sentences and scores of every part."""
-        columns: dict[str, Sequence[str]] = {name: s.texts for name, s in self._read.items()}
-        scores = {f"{name} score": [str(x) for x in s.scores] for name, s in self._read.items()}
+        parts = {"train": self._read.train, **{f"set {k}": v for k, v in self._read.sets.items()}}
+        there = {name: part for name, part in parts.items() if part is not None}
+        columns: dict[str, Sequence[str]] = {name: part.texts for name, part in there.items()}
+        scores = {f"{name} score": [str(x) for x in part.scores] for name, part in there.items()}
         return {**columns, **scores}
 
     @property
     def max_length(self) -> int:
         """The longest input in tokens: what is asked for, else what the encoder's folder says."""
-        return self.settings.max_length or self._longest or super().max_length
+        read = self._reading.longest if self._reading else super().max_length
+        return self.settings.max_length or read
 
     def model_folder(self, model: str) -> str:
         """The model; it is also the one whose vectors are to be kept, unless another one is."""
@@ -121,43 +153,44 @@ class Embedding(Task):
     def load_processor(self, model: str) -> Processor:
         """The tokenizer of an encoder; a study's copy of the unpruned one has the same vectors."""
         self._reference = self._reference or model
-        self._longest = longest_text(model)
-        return load_tokenizer(model)
+        tokenizer = load_tokenizer(model)
+        self._reading = reading_of(model, tokenizer, self.options.prompt)
+        return tokenizer
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The encoder, with one vector per text."""
-        return load_sentence_encoder(model, self.options.pooling)
+        return load_sentence_encoder(model, self.options.pooling, self.max_length)
 
     def train_data(self, processor: Processor) -> Dataset:
         """Tokenised sentences within the limit; the label is the place of the vector."""
-        if "train" not in self._drawn:
+        if self._train is None:
             raise HeadcountError(
                 f"{self.settings.data} has no sentences to train or score on; name a file with "
                 "--train"
             )
-        return self._prepared("train", processor)
+        return self._prepared(self._train, processor)
 
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
         """Tokenised sentences of every evaluation set, longest first; pairs stay together."""
         found = {}
-        for name, sentences in self._drawn.items():
-            if name != "train":
-                data = self._prepared(name, processor)
-                step = 2 if sentences.scores else 1
-                lengths = np.asarray(data["length"]).reshape(-1, step).max(-1)
-                order = np.argsort(-lengths, kind="stable")
-                self._gold[name] = np.asarray(sentences.scores)[order] if sentences.scores else None
-                rows = (step * order[:, None] + np.arange(step)).reshape(-1)
-                found[name] = data.select(rows)
+        for name, sentences in self._sets.items():
+            data = self._prepared(sentences, processor)
+            step = 2 if sentences.scores else 1
+            lengths = np.asarray(data["length"]).reshape(-1, step).max(-1)
+            order = np.argsort(-lengths, kind="stable")
+            self._gold[name] = np.asarray(sentences.scores)[order] if sentences.scores else None
+            rows = (step * order[:, None] + np.arange(step)).reshape(-1)
+            found[name] = data.select(rows)
         return found
 
-    def part(self, split: str, data: Dataset, rows: Sequence[int], name: str) -> Dataset:
-        """Every other example of an evaluation set, from the first of these rows on."""
+    def half(self, split: str, data: Dataset, start: int, name: str) -> Dataset:
+        """Every other sentence of an evaluation set, or every other pair."""
         gold = self._gold[split]
-        step = 1 if gold is None else 2
-        chosen = range(rows[0], len(data) // step, 2)
-        self._gold[name] = None if gold is None else gold[chosen]
-        return data.select([step * row + place for row in chosen for place in range(step)])
+        self._gold[name] = None if gold is None else gold[start::2]
+        if gold is None:
+            return super().half(split, data, start, name)
+        first = range(2 * start, len(data), 4)
+        return data.select([row + place for row in first for place in (0, 1)])
 
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
         """A function that pads a batch, and puts the vectors of the unpruned encoder into it."""
@@ -179,29 +212,35 @@ class Embedding(Task):
     def predictions(
         self, output: EvalPrediction, processor: Processor, split: str
     ) -> Sequence[float]:
-        """For each sentence its cosine to the unpruned encoder's vector."""
+        """For each pair its cosine; without scores, for each sentence that to its old vector."""
         own, wanted = (_unit(vectors) for vectors in _both(output))
-        return [float(value) for value in (own * wanted).sum(-1)]
+        cosines = (own * wanted).sum(-1) if self._gold[split] is None else _of_pairs(own)
+        return [float(value) for value in cosines]
+
+    def gold(self, output: EvalPrediction, split: str) -> Sequence[float] | None:
+        """How alike the sentences of each pair are; None if nobody said it."""
+        gold = self._gold[split]
+        return None if gold is None else [float(score) for score in gold]
 
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
         """How close vectors, similarities and neighbours are to the unpruned encoder's."""
         own, wanted = (_unit(vectors) for vectors in _both(output))
-        found = {
-            "cosine": float((own * wanted).sum(-1).mean()),
-            "similarities": _similarities(own, wanted),
-            "neighbours": same_neighbours(own, own, wanted),
-            "neighbours_in_old": same_neighbours(own, wanted, wanted),
-        }
+        found = {"cosine": float((own * wanted).sum(-1).mean())}
+        if len(own) > 2:
+            found["similarities"] = _similarities(own, wanted)
+        if len(own) >= _FEWEST:
+            found["neighbours"] = same_neighbours(own, own, wanted)
+            found["neighbours_in_old"] = same_neighbours(own, wanted, wanted)
         if (gold := self._gold[split]) is not None:
-            found["spearman"] = spearman((own[0::2] * own[1::2]).sum(-1), gold)
+            found["spearman"] = spearman(_of_pairs(own), gold)
         return found
 
     def signature(self, split: str) -> str:
         """The data, and what is compared."""
         return f"data:{Path(self.settings.data).name}-{split}|{self.metric}:to-unpruned-vectors"
 
-    def _prepared(self, name: str, processor: Processor) -> Dataset:
-        texts, length = list(self._drawn[name].texts), self.max_length
+    def _prepared(self, part: Sentences, processor: Processor) -> Dataset:
+        length = self.max_length
 
         def tokenise(batch: Batch) -> Batch:
             return dict(
@@ -211,24 +250,37 @@ class Embedding(Task):
             )
 
         depends_on = (fingerprint(processor), str(length))
-        data = prepared({"text": texts}, tokenise, depends_on, cache_folder(self.settings))
-        first = self._first(name)
-        return with_columns(data, {"labels": list(range(first, first + len(texts)))})
+        texts = {"text": self._texts(part)}
+        data = prepared(texts, tokenise, depends_on, cache_folder(self.settings))
+        first = self._first(part)
+        return with_columns(data, {"labels": list(range(first, first + len(part)))})
 
-    def _first(self, name: str) -> int:
+    def _texts(self, part: Sentences) -> list[str]:
+        assert self._reading is not None
+        return [self._reading.text(sentence) for sentence in part.texts]
+
+    def _first(self, part: Sentences) -> int:
         """The place of a part's first vector; those of all parts follow each other."""
-        parts = list(self._read)
-        before = parts[: parts.index(name)]
-        return sum(len(self._drawn[part]) for part in before)
+        before = takewhile(lambda other: other is not part, self._parts)
+        return sum(map(len, before))
 
     def _reference_vectors(self, processor: Processor) -> Tensor:
         if self._vectors is None:
             assert self._reference is not None
-            model = load_sentence_encoder(self._reference, self.options.pooling)
-            texts = [text for part in self._read for text in self._drawn[part].texts]
+            model = load_sentence_encoder(self._reference, self.options.pooling, self.max_length)
+            texts = [text for part in self._parts for text in self._texts(part)]
             cache = cache_folder(self.settings)
             self._vectors = reference_vectors(model, processor, texts, self.max_length, cache)
         return self._vectors
+
+
+def _drawn(part: Sentences, limit: int | None, seed: int) -> Sentences:
+    return part.select(draw(part.examples, limit, seed))
+
+
+def _of_pairs(vectors: Any) -> Any:
+    """The cosine of the two of each pair, which follow each other."""
+    return (vectors[0::2] * vectors[1::2]).sum(-1)
 
 
 def _both(output: EvalPrediction) -> tuple[Any, Any]:
@@ -261,9 +313,6 @@ def same_neighbours(own: Any, index: Any, wanted: Any, number: int = NEIGHBOURS)
         wanted: the unpruned encoder's vectors, which it searches with and in.
         number: how many neighbours.
     """
-    number = min(number, len(own) - 1)
-    if number < 1:
-        return 1.0
     same = 0
     for start in range(0, len(own), _ROWS):
         here = slice(start, start + _ROWS)

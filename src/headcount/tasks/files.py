@@ -51,7 +51,7 @@ def read_table(
         HeadcountError: the file is missing, empty or damaged; the message names the line.
     """
     ending = kind or file_ending(path)
-    if ending not in READERS:
+    if ending not in (*READERS, LINES):
         raise HeadcountError(
             f"{path} is not a table that can be read: its name ends in {path.suffix or 'nothing'}; "
             f"give a file that ends in {', '.join(READERS)}, or in one of these and .gz"
@@ -59,7 +59,8 @@ def read_table(
     data = _unpacked(path)
     if not data:
         raise _empty(path)
-    table = READERS[ending](path, data, names, skip_broken)
+    read = _read_lines if ending == LINES else READERS[ending]
+    table = read(path, data, names, skip_broken)
     if not len(table):
         raise HeadcountError(
             f"{path} has no rows, only the columns {named(table.columns) or 'of nothing'}; "
@@ -272,7 +273,7 @@ def _text(path: Path, data: bytes) -> str:
 
 
 def _read_lines(path: Path, data: bytes, names: Sequence[str], skip_broken: bool) -> Table:
-    lines = (line.strip() for line in _text(path, data).splitlines())
+    lines = (line.strip() for line in _text(path, data).split("\n"))
     return Table(str(path), {LINE: [line for line in lines if line]})
 
 
@@ -348,7 +349,6 @@ def table_of(dataset: Any, source: str) -> Table:
 
 
 READERS: dict[str, Callable[[Path, bytes, Sequence[str], bool], Table]] = {
-    LINES: _read_lines,
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".jsonl": _read_jsonl,

@@ -20,9 +20,10 @@ from transformers import EvalPrediction
 
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings, Processor, read_options
-from headcount.tasks.language_modelling import WINDOW, CausalTask, opening
+from headcount.tasks.causal import WINDOW, CausalTask
 from headcount.tasks.prepared import cache_folder, draw, fingerprint, longest_first, prepared
 from headcount.tasks.splits import open_splits
+from headcount.tasks.windows import opening
 
 _EVALUATION = ("test", "validation", "valid", "val", "dev", "eval")
 

@@ -1,44 +1,35 @@
 """Language modelling: text in, perplexity out, as papers on compression report it.
 
-`texts.py` reads the text. Here it becomes tokens, the tokens become windows, and the losses of the
-windows become one perplexity.
+`texts.py` reads the text, `windows.py` makes windows of it. Here the losses of the windows become
+one perplexity.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from datasets import Dataset
 from torch import Tensor, stack
 from torch.nn import functional as F
 from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    DataCollatorForSeq2Seq,
     EvalPrediction,
     PreTrainedModel,
 )
 
-from headcount.batch import evaluating
 from headcount.errors import HeadcountError
-from headcount.loading.folder import NO_CODE, loading
-from headcount.tasks.base import Collator, DataSettings, Processor, Task, read_options
-from headcount.tasks.models import load_for, load_tokenizer
+from headcount.tasks.base import DataSettings, Processor, read_options
+from headcount.tasks.causal import WINDOW, CausalTask
 from headcount.tasks.prepared import cache_folder, draw, fingerprint, prepared
 from headcount.tasks.texts import HELD_OUT, JOIN, held_out_line, read_texts
+from headcount.tasks.windows import opening, pieces_of, tokens_and_bytes, windows_of
 
-WINDOW = 2048  # tokens of an evaluation window, as in the papers of GPTQ, SparseGPT and Wanda
 BLOCK = 512  # tokens of a training block: what a step remembers grows with it
 CALIBRATION = 32_768  # tokens that scores and fits read, unless `limit_train` says how many
-_AT_ONCE = 2048  # tokens of a batch whose size is not given: 50,000 words make 400 MB of logits
-_PIECE = 10_000  # how many characters of training text are tokenised at once, at least
 _WHOLE = 20_000_000  # characters of an evaluation text that is still tokenised in one piece
 _ROWS = 256  # tokens whose logits are reduced at once
 _Tokens = Any  # an array of whole numbers
@@ -63,58 +54,6 @@ class LanguageModellingOptions:
     whole_windows: bool = False
     join: str = JOIN
     config: str | None = None
-
-
-class CausalTask(Task):
-    """What tasks of language models have in common: the model, its limit, and small batches.
-
-    Args:
-        settings: which data, and how much of it.
-    """
-
-    auto_class: ClassVar[str] = "AutoModelForCausalLM"
-    scores_logits: ClassVar[bool] = True
-    trained_at_once: ClassVar[int] = 8
-
-    def __init__(self, settings: DataSettings) -> None:
-        super().__init__(settings)
-        self.limit: int | None = None  # what the model reads, in tokens
-
-    def load_processor(self, model: str) -> Processor:
-        """The model's tokenizer. It pads on the right, so that positions start at 0."""
-        tokenizer = load_tokenizer(model)
-        tokenizer.padding_side = "right"
-        with loading(model):
-            config = AutoConfig.from_pretrained(model, **NO_CODE)
-        said = getattr(config.get_text_config(), "max_position_embeddings", None)
-        positions = said if isinstance(said, int) and said > 0 else WINDOW
-        # A tokenizer that knows no limit says 10 ** 30.
-        self.limit = min(positions, tokenizer.model_max_length)
-        return tokenizer
-
-    def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
-        """The model, if it reads from left to right."""
-        loaded = load_for(AutoModelForCausalLM, model, self.name, whole=True)
-        if sees_what_comes(loaded):
-            raise HeadcountError(
-                f"{model} is a {type(loaded).__name__} that sees the words it has to predict; give "
-                "a model that reads from left to right"
-            )
-        return loaded
-
-    def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
-        """A function that pads a short example, and its labels with -100."""
-        return DataCollatorForSeq2Seq(processor, label_pad_token_id=-100)
-
-    def examples_at_once(self, data: Dataset | None = None) -> int:
-        """As many examples as have 2,048 tokens together, so that their logits fit into memory."""
-        longest = self.longest if data is None or not len(data) else max(data["length"])
-        return max(1, _AT_ONCE // longest)
-
-    @property
-    def longest(self) -> int:
-        """How many tokens an evaluation example has at most."""
-        return min(WINDOW, self.limit or WINDOW)
 
 
 class LanguageModelling(CausalTask):
@@ -302,7 +241,7 @@ class LanguageModelling(CausalTask):
             found = processor(batch["text"], add_special_tokens=False, verbose=False)
             return {"input_ids": found["input_ids"]}
 
-        pieces = list(_pieces(self._texts["train"]))
+        pieces = list(pieces_of(self._texts["train"]))
         depends_on = [fingerprint(processor), "no special tokens"]
         data = prepared({"text": pieces}, tokenise, depends_on, cache_folder(self.settings))
         return np.concatenate([np.asarray(ids, dtype=np.int64) for ids in data["input_ids"]])
@@ -317,7 +256,7 @@ class LanguageModelling(CausalTask):
         text = self._texts[split]
         # A tokenizer that marks the beginning of a text would do so in every piece. So texts of the
         # usual size stay whole; one that is too large for that has a thousand windows and more.
-        pieces = [text] if len(text) <= _WHOLE else list(_pieces(text))
+        pieces = [text] if len(text) <= _WHOLE else list(pieces_of(text))
         depends_on = [fingerprint(processor), "no special tokens", "bytes"]
         data = prepared({"text": pieces}, tokenise, depends_on, cache_folder(self.settings))
         first = opening(processor)
@@ -329,79 +268,6 @@ class LanguageModelling(CausalTask):
         )
 
 
-@dataclass(frozen=True)
-class Window:
-    """Part of a text, in tokens.
-
-    Attributes:
-        begin: its first token.
-        counted: its first token that is predicted and counted; all after it are, too.
-        end: the token after its last.
-    """
-
-    begin: int
-    counted: int
-    end: int
-
-
-def windows_of(length: int, size: int, stride: int, whole: bool = False) -> list[Window]:
-    """The windows of a text of this many tokens; a token is counted in the first that predicts it.
-
-    Args:
-        length: the number of tokens.
-        size: tokens of a window; the last one may have fewer.
-        stride: tokens from the beginning of one window to that of the next.
-        whole: leave out a last window that has fewer.
-    """
-    windows, done = [], 0  # the tokens before `done` were in a window
-    for begin in range(0, length, stride):
-        end = min(begin + size, length)
-        counted = max(done, begin + 1)
-        if counted < end and (end - begin == size or not whole):
-            windows.append(Window(begin, counted, end))
-        done = end
-        if end == length:
-            break
-    return windows
-
-
-def opening(processor: Processor) -> list[int]:
-    """The tokens that a tokenizer puts before a text: one for its beginning, or none."""
-    given, plain = (
-        processor("a", add_special_tokens=special)["input_ids"] for special in (True, False)
-    )
-    for start in range(len(given) - len(plain) + 1):
-        if given[start : start + len(plain)] == plain:
-            return list(given[:start])
-    return []
-
-
-def tokens_and_bytes(text: str, processor: Processor) -> tuple[list[int], list[int]]:
-    """The tokens of a text, and how many of its UTF-8 bytes each stands for; the sum is all bytes.
-
-    Characters that no token covers belong to the token after them, those at the end to the last.
-    Several tokens of one character share it: the first has all its bytes. A tokenizer that does not
-    say where its tokens are gives each an equal share.
-    """
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if not processor.is_fast:
-        ids = processor(text, add_special_tokens=False, verbose=False)["input_ids"]
-        ends = np.arange(1, len(ids) + 1) * size // max(len(ids), 1)
-    else:
-        found = processor(
-            text, add_special_tokens=False, verbose=False, return_offsets_mapping=True
-        )
-        ids = found["input_ids"]
-        signs = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
-        widths = 1 + (signs > 0x7F) + (signs > 0x7FF) + (signs > 0xFFFF).astype(np.int64)
-        position = np.concatenate([[0], np.cumsum(widths)])  # of each character, in bytes
-        last = np.asarray([end for _, end in found["offset_mapping"]], dtype=np.int64)
-        ends = position[np.maximum.accumulate(last)] if len(ids) else last
-    if len(ids):
-        ends[-1] = size
-    return list(ids), np.diff(ends, prepend=0).tolist()
-
-
 def _examples(inputs: list[list[int]], labels: list[list[int]]) -> Dataset:
     return Dataset.from_dict(
         {
@@ -411,26 +277,3 @@ def _examples(inputs: list[list[int]], labels: list[list[int]]) -> Dataset:
             "length": [len(one) for one in inputs],
         }
     )
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Pieces of a text that a tokenizer like GPT-2's splits as it would split the whole text.
-
-    A piece ends after a newline that a word follows. So no word and no white space is cut.
-    """
-    start = 0
-    for end in re.finditer(r"\n(?=\S)", text):
-        if end.end() - start >= _PIECE:
-            yield text[start : end.end()]
-            start = end.end()
-    yield text[start:]
-
-
-def sees_what_comes(model: PreTrainedModel) -> bool:
-    """Whether a token changes the model's output before it, as in a bidirectional encoder."""
-    ids = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]], device=model.device)
-    embeddings: Any = model.get_input_embeddings()
-    ids %= embeddings.weight.shape[0]
-    with torch.no_grad(), evaluating(model):
-        one, other = model(input_ids=ids).logits[:, 0].float()
-    return not torch.allclose(one, other, rtol=1e-4, atol=1e-4)

@@ -146,7 +146,7 @@ def load_classifier(
     made = _made(source, model, info)
     setattr(model, FRESH, tuple(made) or (("classifier of other labels",) if foreign else ()))
     _teach_padding(model, tokenizer)
-    _refuse_length(source, model, max_length)
+    refuse_length(source, model, max_length)
     return model, order
 
 
@@ -194,7 +194,8 @@ def _teach_padding(model: PreTrainedModel, tokenizer: Processor) -> None:
             config.pad_token_id = tokenizer.pad_token_id
 
 
-def _refuse_length(source: str, model: PreTrainedModel, max_length: int) -> None:
+def refuse_length(source: str, model: PreTrainedModel, max_length: int) -> None:
+    """Refuse texts that are longer than the model has positions."""
     limits = [getattr(model.config.get_text_config(), "max_position_embeddings", None)]
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and name.endswith("position_embeddings"):

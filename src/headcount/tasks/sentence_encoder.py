@@ -1,40 +1,41 @@
 """Sentence encoders: models whose answer to a text is one vector.
 
-A folder of sentence-transformers lists its modules in `modules.json`: a Transformer, a pooling, and
-maybe others after it. headcount prunes the Transformer. What comes after it stays as it is, and is
-no part of the weights that are saved with the model.
+What sentence-transformers does after the model is no part of the weights that are saved with it.
 """
 
 from __future__ import annotations
 
 import inspect
-import shutil
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from headcount.errors import HeadcountError
-from headcount.json_file import checked, entry, read_json
-from headcount.loading.folder import COMPANIONS, first_line, leads_out, loading
-from headcount.tasks.models import load_for
+from headcount.loading.folder import NO_CODE, loading
+from headcount.tasks.models import load_for, refuse_length
+from headcount.tasks.sentence_folder import (
+    MODULES,
+    copy_beside,
+    folder_of,
+    has_modules,
+    later_modules,
+)
 
-MODULES = "modules.json"
 POOLINGS = ("mean", "cls", "max")
-_PACKAGE = "sentence_transformers"
-# What a folder has of the unpruned model, and what is written anew.
-_WEIGHTS = (".safetensors", ".bin", ".h5", ".ot", ".msgpack", ".onnx", ".index.json")
-_OTHER_FORMS = ("onnx", "openvino")
-_ANEW = ("config.json", "README.md")
 
 
-def load_sentence_encoder(source: str, pooling: str | None) -> PreTrainedModel:
+def load_sentence_encoder(source: str, pooling: str | None, longest: int) -> PreTrainedModel:
     """An encoder whose logits are the vectors of texts, and whose labels are vectors, too.
 
     Args:
@@ -42,12 +43,14 @@ def load_sentence_encoder(source: str, pooling: str | None) -> PreTrainedModel:
             or not.
         pooling: how a bare encoder makes one vector of those of the tokens; None for one that says
             it.
+        longest: how many tokens texts have at most.
 
     Raises:
-        HeadcountError: it is not said how it pools, or its folder is not understood.
+        HeadcountError: it is not said how it pools, its folder is not understood, or it reads
+            fewer tokens.
     """
-    folder = _folder(source)
-    listed = (folder / MODULES).is_file()
+    folder = folder_of(source)
+    listed = has_modules(folder)
     if listed and pooling is not None:
         raise HeadcountError(
             f"{source} says in {MODULES} how it makes a vector, so pooling={pooling} does not fit; "
@@ -58,9 +61,25 @@ def load_sentence_encoder(source: str, pooling: str | None) -> PreTrainedModel:
             f"{source} has no {MODULES} that says how it makes one vector of a text; give --option "
             "pooling=mean, cls or max"
         )
-    model = load_for(AutoModel, source, "embedding", whole=False)
-    after = _modules(source, folder) if listed else _pooling(model, str(pooling))
+    model = load_for(_auto_class(source), source, "embedding", whole=False)
+    refuse_length(source, model, longest)
+    pooled = Pooling(model.config.hidden_size, pooling) if pooling else None
+    after = later_modules(source, folder) if pooled is None else [pooled]
     return as_sentence_encoder(model, after, folder if listed else None)
+
+
+def _auto_class(source: str) -> Any:
+    """The class that loads an encoder; of an encoder-decoder, its encoder."""
+    with loading(source):
+        config = AutoConfig.from_pretrained(source, **NO_CODE)
+    if not getattr(config, "is_encoder_decoder", False):
+        return AutoModel
+    if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        raise HeadcountError(
+            f"{source} is an encoder-decoder ({config.model_type}) without an encoder for texts in "
+            "transformers; give an encoder"
+        )
+    return AutoModelForTextEncoding
 
 
 def as_sentence_encoder(
@@ -98,7 +117,10 @@ def as_sentence_encoder(
     known = [p for p in taken.parameters.values() if p.kind is not p.VAR_KEYWORD]
     # Batches are made of what a forward pass says that it takes.
     Encoder.forward.__signature__ = taken.replace(parameters=[*known, labels])  # type: ignore[attr-defined]
-    Encoder.__name__ = own.__name__  # written into config.json
+    # The name is written into config.json. By name and module, transformers knows the layers whose
+    # hidden states and attention weights a class gives.
+    Encoder.__name__, Encoder.__qualname__ = own.__name__, own.__qualname__
+    Encoder.__module__ = own.__module__
     model.__class__ = Encoder
     return model
 
@@ -119,81 +141,3 @@ def _embedded(after: Sequence[nn.Module], states: Tensor, seen: Tensor | None) -
     for module in after:
         features = module.to(states.device)(features)
     return features["sentence_embedding"]
-
-
-def longest_text(source: str) -> int | None:
-    """How many tokens of a text sentence-transformers gives to an encoder; None if unsaid."""
-    file = _folder(source) / "sentence_bert_config.json"
-    if not file.is_file():
-        return None
-    length = checked(read_json(file), dict, str(file)).get("max_seq_length")
-    return length if isinstance(length, int) and length > 0 else None
-
-
-def _folder(source: str) -> Path:
-    """The files of an encoder besides its weights, in a folder."""
-    if Path(source).is_dir():
-        return Path(source)
-    with loading(source):
-        return Path(snapshot_download(source, allow_patterns=list(COMPANIONS)))
-
-
-def _modules(source: str, folder: Path) -> list[nn.Module]:
-    """What comes after the Transformer, loaded by sentence-transformers."""
-    listed = checked(read_json(folder / MODULES), list, f"{source}/{MODULES}")
-    made = []
-    for place, row in enumerate(listed):
-        kind, path = entry(row, "type", str), entry(row, "path", str)
-        module, _, name = kind.rpartition(".")
-        if not module.startswith(_PACKAGE):
-            raise HeadcountError(
-                f"{source} has a module {kind} of its own, whose code headcount does not run; give "
-                "an encoder with modules of sentence-transformers"
-            )
-        if (name == "Transformer") != (place == 0):
-            raise HeadcountError(
-                f"{source} has {name} at place {place} of {MODULES}, expected one Transformer, at "
-                "the beginning; give an encoder that is built so"
-            )
-        if place:
-            made.append(_loaded(source, folder, module, name, path))
-    return made
-
-
-def _loaded(source: str, folder: Path, module: str, name: str, path: str) -> nn.Module:
-    if leads_out(folder / path, folder):
-        raise HeadcountError(f"{source}/{path} leads out of the folder; put the files there")
-    try:
-        cls: Any = getattr(import_module(module), name)
-        loaded: nn.Module = cls.load(str(folder), subfolder=path)
-    except Exception as error:  # of any type: each module reads files of its own
-        raise HeadcountError(
-            f"{source} has a module {name} that cannot be loaded: {first_line(error)}; restore its "
-            f"folder {path}"
-        ) from error
-    return loaded.eval().requires_grad_(False)
-
-
-def _pooling(model: PreTrainedModel, mode: str) -> list[nn.Module]:
-    return [Pooling(model.config.hidden_size, mode)]
-
-
-def copy_beside(source: Path, target: Path) -> None:
-    """Copy what a folder of sentence-transformers has besides weights; what is there stays.
-
-    Graphs of the unpruned model and links that lead out are left out.
-    """
-    for file in sorted(source.rglob("*")):
-        place = file.relative_to(source)
-        if (
-            not file.is_file()
-            or (target / place).exists()
-            or place.parts[0] in _OTHER_FORMS
-            or place.parts[0].startswith(".")
-            or (len(place.parts) == 1 and file.name.endswith(_WEIGHTS))
-            or str(place) in _ANEW
-            or leads_out(file, source)
-        ):
-            continue
-        (target / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, target / place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,10 +10,10 @@ from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.examples import TEXTS
 from headcount.tasks.files import LINES, Table, named
-from headcount.tasks.splits import Splits, open_splits
+from headcount.tasks.splits import open_splits
+from headcount.tasks.texts import HELD_OUT
 
-HELD_OUT = "held-out"  # the evaluation set of data that has none
-SCORES = ("score", "similarity", "similarity_score", "label", "gold", "relatedness_score")
+SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
 _EVALUATION = ("validation", "valid", "val", "dev", "eval", "evaluation", "test")
 _SHARE = 10  # one sentence in so many is held out
 _MOST = 2000  # but no more than this
@@ -48,10 +49,25 @@ class Sentences:
         return len(self.scores) or len(self.texts)
 
 
+@dataclass(frozen=True)
+class SentenceData:
+    """What was read.
+
+    Attributes:
+        train: sentences to train, score and fit on; None if there are none.
+        sets: the evaluation sets.
+        held_out: whether the evaluation set was taken from the training sentences.
+    """
+
+    train: Sentences | None
+    sets: dict[str, Sentences]
+    held_out: bool = False
+
+
 def read_sentences(
     settings: DataSettings, columns: Sequence[str] = (), config: str | None = None
-) -> dict[str, Sentences]:
-    """The training sentences, called `train`, and those of every evaluation set.
+) -> SentenceData:
+    """Read training sentences and evaluation sets.
 
     A `.txt` file has a sentence in every line. Of a table, the columns with text are read, and a
     score for evaluation if there are two such columns and one with numbers.
@@ -73,21 +89,25 @@ def read_sentences(
     chosen = settings.evaluate
     if not chosen and (found := splits.find(*_EVALUATION)) not in (None, part):
         chosen = (str(found),)
-    evaluation = {
+    sets = {
         name: sentences_of(table, settings, scored=True)
         for name, table in splits.read_evaluation(chosen).items()
     }
-    if settings.evaluate_only and (evaluation or part is None):
-        return _refuse_none(evaluation, splits)
+    if settings.evaluate_only and sets:
+        return SentenceData(None, sets)
     if part is None:
-        raise _missing(splits)
-    train = sentences_of(splits.read(part)[1], settings, scored=settings.evaluate_only)
+        raise HeadcountError(
+            f"no sentences were named, and none were found by their name in {splits.data}, which "
+            f"has {', '.join(sorted(splits.readers))}; name a file with --train or --evaluate"
+        )
+    name, table = splits.read(part)
     if settings.evaluate_only:
-        return {part: train}
-    if evaluation:
-        return {"train": train, **evaluation}
+        return SentenceData(None, {name: sentences_of(table, settings, scored=True)})
+    train = sentences_of(table, settings, scored=False)
+    if sets:
+        return SentenceData(train, sets)
     first, last = _held_out(train)
-    return {"train": first, HELD_OUT: last}
+    return SentenceData(first, {HELD_OUT: last}, held_out=True)
 
 
 def sentences_of(table: Table, settings: DataSettings, scored: bool) -> Sentences:
@@ -98,7 +118,7 @@ def sentences_of(table: Table, settings: DataSettings, scored: bool) -> Sentence
     if scored and score is not None and len(names) == 2:
         pairs = [text for pair in zip(*columns, strict=True) for text in pair]
         return Sentences(table.source, pairs, _numbers(table, score))
-    texts = dict.fromkeys(text for column in columns for text in column)
+    texts = dict.fromkeys(text for column in columns for text in column if text.strip())
     return Sentences(table.source, list(texts))
 
 
@@ -125,12 +145,15 @@ def _numbers(table: Table, column: str) -> list[float]:
     found = []
     for row, value in enumerate(table.column(column), start=1):
         try:
-            found.append(float(value))
+            number = float(value)
         except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
             raise HeadcountError(
                 f"row {row} of {table.source} has {value!r} as {column}, expected a number that "
                 "says how alike two sentences are; name the column with --label"
-            ) from None
+            )
+        found.append(number)
     return found
 
 
@@ -146,16 +169,3 @@ def _held_out(train: Sentences) -> tuple[Sentences, Sentences]:
     out = set(chosen)
     rest = [row for row in range(len(train)) if row not in out]
     return train.select(rest), train.select(list(chosen))
-
-
-def _refuse_none(evaluation: dict[str, Sentences], splits: Splits) -> dict[str, Sentences]:
-    if not evaluation:
-        raise _missing(splits)
-    return evaluation
-
-
-def _missing(splits: Splits) -> HeadcountError:
-    return HeadcountError(
-        f"no sentences were named, and none were found by their name in {splits.data}, which has "
-        f"{', '.join(sorted(splits.readers))}; name a file with --train or --evaluate"
-    )

@@ -112,9 +112,9 @@ class TaskSubject(Subject):
                 "on another; name two with --evaluate"
             )
         halves = copy(self)
+        names = (f"{split}, first half", f"{split}, second half")
         halves._data = {
-            f"{split}, {name} half": data.select(range(start, len(data), 2))
-            for start, name in enumerate(("first", "second"))
+            name: self.of.half(split, data, start, name) for start, name in enumerate(names)
         }
         for name, half in halves._data.items():
             refuse_few(name, len(half))
