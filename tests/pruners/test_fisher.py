@@ -89,8 +89,9 @@ def test_layers_keep_as_many_as_the_search_gave_them(name: str, keep: int) -> No
 def test_a_group_has_one_gate() -> None:
     model, batches = build("llama"), uneven(family_named("llama"))
     pruner = hc.Fisher(4, unit="group")
-    pruner.fit(model, batches)
-    for found, matrix in zip(pruner.matrices, transcribed(model, batches).values(), strict=True):
+    pruner.bind(hc.find_heads(model))
+    layers = pruner.measured(model, batches)
+    for found, matrix in zip(layers, transcribed(model, batches).values(), strict=True):
         expected = torch.stack([
             torch.stack([matrix[r : r + 2, c : c + 2].sum() for c in (0, 2)]) for r in (0, 2)
         ])  # fmt: skip

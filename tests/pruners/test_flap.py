@@ -22,13 +22,14 @@ def projections_of(name: str, model: Any) -> list[Any]:
 
 
 def transcribed(name: str, model: Any, batches: Any, heads: int = 1) -> Tensor:
-    """The z-score within each layer of the sum over a head's inputs of Var(x_j) · ‖W_j‖²."""
+    """The mean over a head's inputs of the z-score of (Var(x_j) · ‖W_j‖²)² within each layer."""
     found = []
     projections = projections_of(name, model)
     for projection, inputs in zip(projections, tokens(model, projections, batches), strict=True):
         norms = projection.weight.detach().double().norm(dim=0) ** 2
-        metric = by_head(inputs.var(dim=0) * norms).sum(1).unflatten(0, (-1, heads)).sum(1)
-        found.append((metric - metric.mean()) / metric.std(correction=0))
+        metric = (inputs.var(dim=0) * norms) ** 2
+        scores = by_head((metric - metric.mean()) / metric.std()).mean(1)
+        found.append(scores.unflatten(0, (-1, heads)).mean(1))
     return torch.cat(found)
 
 
@@ -58,7 +59,7 @@ def test_a_head_without_rivals_in_its_layer_is_neither_good_nor_bad() -> None:
     hc.remove_heads(model, hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, [0, 1, 2]))
     pruner = hc.Flap(5)
     pruner.fit(model, batches)
-    assert float(pruner.importance()[0]) == 0.0
+    assert float(pruner.importance()[0]) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_bias_gets_the_mean_of_what_goes() -> None:

@@ -23,7 +23,7 @@ def norms(weights: list[Any], columns: int) -> list[float]:
 def test_a_head_is_worth_the_norm_of_its_output_weights() -> None:
     model: Any = build("bert")
     weights = [layer.attention.output.dense.weight.detach() for layer in model.bert.encoder.layer]
-    pruner = hc.Magnitude(5)
+    pruner = hc.Magnitude(5, normalise=False)
     mask = pruner.fit(model)
     expected = norms(weights, HEAD)
     assert pruner.importance().tolist() == pytest.approx(expected)
@@ -34,7 +34,7 @@ def test_a_head_is_worth_the_norm_of_its_output_weights() -> None:
 def test_weights_that_are_stored_the_other_way_round_are_read_so() -> None:
     model: Any = build("gpt2")
     weights = [layer.attn.c_proj.weight.detach().T for layer in model.transformer.h]
-    pruner = hc.Magnitude(5)
+    pruner = hc.Magnitude(5, normalise=False)
     pruner.fit(model)
     assert pruner.importance().tolist() == pytest.approx(norms(weights, HEAD))
 
@@ -42,7 +42,7 @@ def test_weights_that_are_stored_the_other_way_round_are_read_so() -> None:
 def test_a_group_is_worth_the_norm_of_all_its_weights() -> None:
     model: Any = build("llama")
     weights = [layer.self_attn.o_proj.weight.detach() for layer in model.model.layers]
-    pruner = hc.Magnitude(4, unit="group")
+    pruner = hc.Magnitude(4, unit="group", normalise=False)
     pruner.fit(model)
     found = pruner.importance().unflatten(0, (-1, 2))
     assert found.sum(1).tolist() == pytest.approx(norms(weights, 2 * HEAD))
@@ -54,3 +54,14 @@ def test_it_reads_no_data() -> None:
     pruner = hc.Magnitude(3, kinds=["decoder"])
     pruner.score(model, None)  # type: ignore[arg-type]
     assert sum(name.startswith("decoder") for name in pruner.mask().names) == 3
+
+
+def test_layers_of_larger_weights_have_no_larger_heads() -> None:
+    model: Any = build("bert")
+    found = []
+    for factor in (1.0, 8.0):
+        model.bert.encoder.layer[0].attention.output.dense.weight.data.mul_(factor)
+        pruner = hc.Magnitude(5)
+        pruner.fit(model)
+        found.append(pruner.importance())
+    assert torch.allclose(*found)

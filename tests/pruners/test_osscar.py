@@ -66,7 +66,8 @@ def test_heads_go_in_turn_by_the_relative_rise(name: str, heads: int) -> None:
     inputs = tokens(model, projections, batches)
     pruner = hc.Osscar(6, ridge=RIDGE, unit="group" if heads == 2 else "head")
     pruner.bind(hc.find_heads(model))
-    found = pruner.worth(model, batches).tolist()
+    layers = pruner.measured(model, batches)
+    found = [rise for layer in layers for rise in pruner.worth_in(layer).tolist()]
     expected = [
         rise
         for values, projection in zip(inputs, projections, strict=True)
@@ -115,8 +116,10 @@ def test_the_choice_is_a_local_optimum_with_the_counts_of_the_turns() -> None:
     mask = pruner.fit(model, batches)
     first = hc.Osscar(6)
     first.bind(hc.find_heads(model))
-    best = set(first.worth(model, batches).topk(6).indices.tolist())
-    for block, layer in zip(pruner.bound().blocks, pruner.layers, strict=True):
+    layers = first.measured(model, batches)
+    rises = torch.cat([first.worth_in(layer) for layer in layers])
+    best = set(rises.topk(6).indices.tolist())
+    for block, layer in zip(pruner.bound().blocks, layers, strict=True):
         gone = [place for place, index in enumerate(block.indices) if index not in mask.kept]
         assert block.num_heads - len(gone) == len(best & set(block.indices))
         for others in combinations(range(4), len(gone)):

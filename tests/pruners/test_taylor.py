@@ -8,7 +8,9 @@ import pytest
 from torch import Tensor
 
 import headcount as hc
+from headcount import HeadcountError
 from headcount.pruners import backward
+from headcount.pruners.own_answers import own_answers
 from tests.pruners.rivals import HEAD, in_one, uneven
 from tests.tiny import build, family_named
 
@@ -55,11 +57,12 @@ def transcribed(name: str, model: Any, batches: Any, form: str, heads: int = 1) 
             for weight, dim, sharing in parts:
                 assert weight.grad is not None
                 change = (weight.grad * weight.detach()).double()
-                own = 0.0
                 for head in range(first, first + heads):
                     rows = change.narrow(dim, head // sharing * HEAD, HEAD)
-                    own += float(rows.abs().sum() if form == "element" else rows.sum()) / sharing
-                total += abs(own)
+                    by_channel = rows.sum(1 - dim).abs()
+                    total += (
+                        float(rows.abs().sum() if form == "element" else by_channel.sum()) / sharing
+                    )
             found.append(total)
     model.zero_grad()
     return found
@@ -107,7 +110,7 @@ def test_projections_in_one_tensor_count_like_three() -> None:
         pieces = [*fused.split(32, dim=1), out.T]
         for head in range(4):
             own = slice(head * HEAD, (head + 1) * HEAD)
-            expected.append(sum(float(piece[:, own].sum().abs()) for piece in pieces))
+            expected.append(sum(float(piece[:, own].sum(0).abs().sum()) for piece in pieces))
     assert pruner.importance().tolist() == pytest.approx(expected, rel=1e-3)
 
 
@@ -130,3 +133,42 @@ def test_a_head_that_has_lost_its_group_owns_its_keys_alone() -> None:
         )
     )  # fmt: skip
     assert float(pruner.importance()[0]) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("form", ["element", "vector"])
+def test_parts_that_stay_whole_are_read_where_they_are(form: str) -> None:
+    """OLMo 2 norms queries and keys over all heads, so these stay when heads are removed."""
+    family = family_named("olmo2")
+    model: Any = build(family)
+    heads = hc.find_heads(model)
+    hc.remove_heads(model, hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, [0, 1]))
+    batches = uneven(family)
+    pruner = hc.Taylor(3, form=form)
+    pruner.fit(model, batches)
+    (batch,) = in_one(batches)
+    model(**batch).loss.backward()
+    attention = model.model.layers[0].self_attn
+    first, found = hc.find_heads(model).blocks[0], []
+    sharing = first.anatomy.group_size
+    for place, head in enumerate(first.heads):
+        total = 0.0
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            weight, dim = getattr(attention, name).weight, int(name == "o_proj")
+            own = head if name == "q_proj" else place
+            if name in ("k_proj", "v_proj"):
+                own = head // sharing if name == "k_proj" else 0
+            rows = (weight.grad * weight.detach()).narrow(dim, own * HEAD, HEAD)
+            by_channel = rows.sum(1 - dim).abs().sum()
+            share = sharing if name in ("k_proj", "v_proj") else 1
+            total += float(rows.abs().sum() if form == "element" else by_channel) / share
+        found.append(total)
+    assert pruner.importance()[: len(found)].tolist() == pytest.approx(found, rel=1e-3)
+
+
+def test_own_answers_have_no_mean_gradient() -> None:
+    model, batches = build("llama"), uneven(family_named("llama"))
+    with pytest.raises(HeadcountError, match="form vector needs the mean gradient of labels"):
+        hc.Taylor(5, form="vector", labels="none").fit(model, batches)
+    pruner = hc.Taylor(5, labels="none")
+    pruner.fit(model, own_answers(model, batches))
+    assert float(pruner.importance().min()) > 0

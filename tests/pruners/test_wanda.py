@@ -30,16 +30,19 @@ def test_the_scores_are_those_of_the_formula() -> None:
             projections = [layer.attention.output.dense for layer in model.bert.encoder.layer]
         else:
             projections = [layer.self_attn.o_proj for layer in model.model.layers]
-        pruner = hc.Wanda(5)
-        pruner.fit(model, batches)
         expected = transcribed(model, projections, batches)
-        assert torch.allclose(pruner.importance(), expected, rtol=1e-5)
-        assert pruner.mask().kept == set(expected.topk(5).indices.tolist())
+        by_layer = expected.unflatten(0, (len(projections), -1))
+        within = (by_layer / by_layer.norm(dim=1, keepdim=True)).flatten()
+        for normalise, wanted in ((False, expected), (True, within)):
+            pruner = hc.Wanda(5, normalise=normalise)
+            pruner.fit(model, batches)
+            assert torch.allclose(pruner.importance(), wanted, rtol=1e-5)
+            assert pruner.mask().kept == set(wanted.topk(5).indices.tolist())
 
 
 def test_a_group_is_worth_the_sum_of_its_heads() -> None:
     model, batches = build("llama"), uneven(family_named("llama"))
-    single, grouped = hc.Wanda(4), hc.Wanda(4, unit="group")
+    single, grouped = (hc.Wanda(4, unit=unit, normalise=False) for unit in ("head", "group"))
     for pruner in (single, grouped):
         pruner.fit(model, batches)
     sums = [pruner.importance().unflatten(0, (-1, 2)).sum(1) for pruner in (single, grouped)]

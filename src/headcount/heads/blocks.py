@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headcount.errors import HeadcountError
-from headcount.heads.anatomy import Anatomy
+from headcount.heads.anatomy import Anatomy, Part
 
 Kind = Literal["encoder", "decoder", "cross"]
 
@@ -59,6 +59,10 @@ class AttentionBlock:
     def num_key_value_heads(self) -> int:
         """Key-value heads that are there now."""
         return len(self.key_value_groups)
+
+    def present(self, part: Part) -> tuple[int, ...]:
+        """The heads whose rows a part has now; some parts stay whole when heads are removed."""
+        return tuple(range(self.born)) if part.whole else self.heads
 
     @property
     def indices(self) -> tuple[int, ...]:

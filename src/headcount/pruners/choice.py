@@ -143,9 +143,15 @@ def normalised_by_block(values: Tensor, blocks: Sequence[AttentionBlock]) -> Ten
     start, parts = 0, []
     for block in blocks:
         part = values[start : start + block.num_heads]
-        parts.append(part / part.norm().clamp(min=1e-300))
+        parts.append(unit_norm(part))
         start += block.num_heads
     return torch.cat(parts)
+
+
+def unit_norm(values: Tensor) -> Tensor:
+    """The values, divided by their ℓ2 norm."""
+    size: Tensor = values.norm().clamp(min=1e-300)
+    return values / size
 
 
 def standardised(values: Tensor, scale: float) -> Tensor:

@@ -20,7 +20,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.gate_gradients import gate_gradients
-from headcount.pruners.scored import ScoredOnce, ScoredSettings
+from headcount.pruners.scored import ScoredSettings, ScoredThenSwapped
 from headcount.pruners.settings import PrunerSettings
 from headcount.surgery.compensate import LeastSquares, fit_in_order
 from headcount.surgery.outputs import Output
@@ -46,7 +46,7 @@ class FisherSettings(ScoredSettings):
     tune: bool = True
 
 
-class Fisher(ScoredOnce):
+class Fisher(ScoredThenSwapped[Tensor]):
     """Keep K heads by the Fisher information of their gates; call `fit` before `mask`.
 
     The paper searches within a number of operations, here the K heads with the most information
@@ -63,31 +63,19 @@ class Fisher(ScoredOnce):
     settings_class: ClassVar[type[PrunerSettings]] = FisherSettings
     settings: FisherSettings
 
-    @property
-    def ranks_once(self) -> bool:
-        """No: which heads are swapped depends on how many stay."""
-        return False
-
-    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
-        """Search, then rearrange.
-
-        Args:
-            model: the fine-tuned model; it is not changed.
-            batches: what the model takes, labels included; gone through once.
-        """
-        super().fit(model, batches)
-        swapped = map(rearranged, self.kept_units(), self.matrices)
-        self.insist_on(torch.cat(list(swapped)))
-        return self.mask()
-
-    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
-        """The diagonal of the Fisher information."""
+    def measured(self, model: nn.Module, batches: Iterable[Batch]) -> list[Tensor]:
+        """The Fisher information of each layer's gates."""
         found = fisher_information(model, batches)
         sizes = zip(self.units.blocks, self.units.sizes, strict=True)
-        self.matrices = [
-            _of_units(found[block.name], size) for block, size in sizes if block.num_heads
-        ]
-        return torch.cat([matrix.diagonal() for matrix in self.matrices])
+        return [_of_units(found[block.name], size) for block, size in sizes if block.num_heads]
+
+    def worth_in(self, layer: Tensor) -> Tensor:
+        """The diagonal of the Fisher information."""
+        return layer.diagonal()
+
+    def swapped(self, kept: Tensor, layer: Tensor) -> Tensor:
+        """Rearrange: swaps that lower what the layer loses."""
+        return rearranged(kept, layer)
 
     def make_up(
         self,

@@ -41,13 +41,9 @@ class FlapSettings(ScoredSettings):
 class Flap(ScoredOnce):
     """Keep the K heads that fluctuate most; call `fit` before `mask`, and `make_up` with the mask.
 
-    A head is worth the sum over its inputs of the output projection of Var(x_j) · ‖W_j‖², less the
-    mean of its layer's heads and divided by their standard deviation. A group is worth the sum over
-    all its inputs, compared with the other groups of its layer. Labels are not read.
-
-    The authors' code squares the metric of attention, and standardises single inputs before it
-    averages those of a head. Here the metric is not squared, and whole heads are standardised,
-    because they are what is compared.
+    An input of the output projection is worth Var(x_j) · ‖W_j‖², squared as in the authors' code
+    for attention, less the mean of its layer's inputs and divided by their standard deviation. A
+    head is worth the mean of its inputs, and so is a group. Labels are not read.
 
     Args:
         keep: K; None ranks all heads down to the last.
@@ -56,6 +52,7 @@ class Flap(ScoredOnce):
     """
 
     name: ClassVar[str] = "flap"
+    withheld: ClassVar[tuple[str, ...]] = ("commit_at", "labels")  # it reads none
     settings_class: ClassVar[type[PrunerSettings]] = FlapSettings
     settings: FlapSettings
 
@@ -66,7 +63,7 @@ class Flap(ScoredOnce):
         layers = []
         for sums, (_, width) in zip(found, outputs, strict=True):
             fluctuation = _variance(sums) * sums.weight().square().sum(0)
-            layers.append(_standardised(unit_sums(fluctuation, width)))
+            layers.append(unit_sums(_standardised(fluctuation.square()), width) / width)
         return torch.cat(layers)
 
     def score(self, model: nn.Module, data: ScoringData) -> None:
@@ -120,7 +117,7 @@ def _variance(sums: InputSums) -> Tensor:
 def _standardised(values: Tensor) -> Tensor:
     """Values of a layer with mean 0 and standard deviation 1; all 0 if they are equal."""
     centred = values - values.mean()
-    deviation = centred.square().mean().sqrt()
+    deviation = values.std()
     return centred / deviation if deviation > 1e-12 * values.abs().max() else 0.0 * centred
 
 

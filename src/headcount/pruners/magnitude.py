@@ -7,6 +7,7 @@ through its columns of the output projection, so their norm is what counts here.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,9 +16,22 @@ from torch import nn
 from headcount.batch import Batch
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.pruners.choice import unit_norm
 from headcount.pruners.scored import Scored, ScoringData, unit_sums
 from headcount.pruners.settings import PostHocSettings, PrunerSettings
 from headcount.surgery.offloaded import fetched
+
+
+@dataclass(frozen=True)
+class MagnitudeSettings(PostHocSettings):
+    """How layers are compared.
+
+    Attributes:
+        normalise: divide the scores of each block by their ℓ2 norm, because weights of different
+            layers are not of one size.
+    """
+
+    normalise: bool = True
 
 
 class Magnitude(Scored):
@@ -28,12 +42,13 @@ class Magnitude(Scored):
 
     Args:
         keep: K; None ranks all heads down to the last.
-        settings: see `PostHocSettings`.
+        settings: see `MagnitudeSettings`.
         **given: see `Pruner`.
     """
 
     name: ClassVar[str] = "magnitude"
-    settings_class: ClassVar[type[PrunerSettings]] = PostHocSettings
+    settings_class: ClassVar[type[PrunerSettings]] = MagnitudeSettings
+    settings: MagnitudeSettings
     asks_for: ClassVar[str] = "model"
 
     def fit(self, model: nn.Module, batches: Iterable[Batch] = ()) -> HeadMask:
@@ -48,9 +63,14 @@ class Magnitude(Scored):
         for output, width in self.outputs(model):
             with fetched(output.projection):
                 squares = output.weight().cpu().double().square().sum(0)
-            norms.append(unit_sums(squares, width).sqrt())
+            found = unit_sums(squares, width).sqrt()
+            norms.append(unit_norm(found) if self.settings.normalise else found)
         self.scores = self.units.divided(torch.cat(norms))
         return self.mask()
+
+    def signature(self) -> list[str]:
+        """Whether layers are compared as they are."""
+        return [*super().signature(), *([] if self.settings.normalise else ["raw"])]
 
     def score(self, model: nn.Module, data: ScoringData) -> None:
         """Measure the weights; nothing is asked of the data."""

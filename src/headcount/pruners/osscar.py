@@ -20,12 +20,38 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.curvature import removed_in_turn
 from headcount.pruners.inputs import InputSums, input_sums
-from headcount.pruners.scored import ScoredOnce, ScoredSettings
+from headcount.pruners.scored import ScoredSettings, ScoredThenSwapped
 from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.surgeon import refuse_no_ridge
 from headcount.surgery.compensate import RIDGE
 from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.outputs import outputs_of
+
+
+class Layer(NamedTuple):
+    """What the objective of a layer is computed from.
+
+    Attributes:
+        felt: WᵀW, where W has a row per output.
+        inverse: (XᵀX)⁻¹, with the ridge.
+        width: inputs of a unit.
+        whole: ‖XW‖², the objective when nothing is left.
+    """
+
+    felt: Tensor
+    inverse: Tensor
+    width: int
+    whole: float
+
+    @property
+    def number(self) -> int:
+        """How many units there are."""
+        return len(self.felt) // self.width
+
+    def inputs(self, units: Sequence[int]) -> Tensor:
+        """The numbers of these units' inputs."""
+        own = torch.arange(self.width)
+        return torch.cat([own[:0], *(unit * self.width + own for unit in units)])
 
 
 @dataclass(frozen=True)
@@ -45,7 +71,7 @@ class OsscarSettings(ScoredSettings):
         refuse_no_ridge(self.ridge)
 
 
-class Osscar(ScoredOnce):
+class Osscar(ScoredThenSwapped[Layer]):
     """Keep the K heads that reconstruct their layers best; call `fit` before `mask`.
 
     The paper is told how many heads each layer keeps. Here heads go in turn from all layers. Each
@@ -60,39 +86,30 @@ class Osscar(ScoredOnce):
     """
 
     name: ClassVar[str] = "osscar"
+    withheld: ClassVar[tuple[str, ...]] = ("commit_at", "labels")  # it reads none
     settings_class: ClassVar[type[PrunerSettings]] = OsscarSettings
     settings: OsscarSettings
 
-    @property
-    def ranks_once(self) -> bool:
-        """No: which heads are swapped depends on how many stay."""
-        return False
+    def measured(self, model: nn.Module, batches: Iterable[Batch]) -> list[Layer]:
+        """The objective of each layer, from XᵀX."""
+        outputs = self.outputs(model)
+        found = input_sums(model, [output for output, _ in outputs], batches, products=True)
+        return [
+            _layer(sums, width, self.settings.ridge)
+            for sums, (_, width) in zip(found, outputs, strict=True)
+        ]
 
-    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
-        """Remove heads in turn until K are left, then swap them within each layer.
-
-        Args:
-            model: the fine-tuned model; it is not changed.
-            batches: what the model takes; gone through once.
-        """
-        super().fit(model, batches)
-        swapped = map(locally_best, self.kept_units(), self.layers)
-        self.insist_on(torch.cat(list(swapped)))
-        return self.mask()
-
-    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+    def worth_in(self, layer: Layer) -> Tensor:
         """By how much of its layer's ‖XW‖² the objective rises with each unit, as they go in turn.
 
         A unit is never worth less than one that went before it. So the K that are worth most are
         those that are left when the cheapest of all layers goes each time.
         """
-        outputs = self.outputs(model)
-        found = input_sums(model, [output for output, _ in outputs], batches, products=True)
-        self.layers = [
-            _layer(sums, width, self.settings.ridge)
-            for sums, (_, width) in zip(found, outputs, strict=True)
-        ]
-        return torch.cat([_rises(layer) for layer in self.layers])
+        return _rises(layer)
+
+    def swapped(self, kept: Tensor, layer: Layer) -> Tensor:
+        """Swaps that lower the objective of the layer."""
+        return locally_best(kept, layer)
 
     def make_up(
         self,
@@ -129,32 +146,6 @@ class Osscar(ScoredOnce):
                 for name, value in output.with_weight(change.T).items():
                     with torch.no_grad():
                         model.get_parameter(name).copy_(value)
-
-
-class Layer(NamedTuple):
-    """What the objective of a layer is computed from.
-
-    Attributes:
-        felt: WᵀW, where W has a row per output.
-        inverse: (XᵀX)⁻¹, with the ridge.
-        width: inputs of a unit.
-        whole: ‖XW‖², the objective when nothing is left.
-    """
-
-    felt: Tensor
-    inverse: Tensor
-    width: int
-    whole: float
-
-    @property
-    def number(self) -> int:
-        """How many units there are."""
-        return len(self.felt) // self.width
-
-    def inputs(self, units: Sequence[int]) -> Tensor:
-        """The numbers of these units' inputs."""
-        own = torch.arange(self.width)
-        return torch.cat([own[:0], *(unit * self.width + own for unit in units)])
 
 
 def _layer(sums: InputSums, width: int, ridge: float) -> Layer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from headcount.pruners.settings import PostHocSettings, PrunerSettings
 from headcount.surgery.outputs import Output, outputs_of
 
 Labels = Literal["given", "none"]
+Layer = TypeVar("Layer")  # what a method measures of a block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,8 +134,8 @@ class Scored(Pruner):
         self.scores = scores + 2 * most * self.units.spread(units.double())
 
 
-class ScoredOnce(Scored):
-    """A pruner that goes through its data once, and finds what each unit is worth.
+class ScoredOnData(Scored):
+    """A pruner that goes through its data once.
 
     Args:
         keep: K; None ranks all heads down to the last.
@@ -146,9 +147,6 @@ class ScoredOnce(Scored):
     asks_for: ClassVar[str] = "model, batches"
 
     @abstractmethod
-    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
-        """What each unit of the scope is worth: a head, or a group that goes as one."""
-
     def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
         """Score the heads. The heads of a group get equal parts of what the group is worth.
 
@@ -156,14 +154,57 @@ class ScoredOnce(Scored):
             model: the fine-tuned model; it is not changed.
             batches: what the model takes, gone through once.
         """
-        self.bind(find_heads(model))
-        self.scores = self.units.divided(self.worth(model, batches))
-        return self.mask()
 
     def score(self, model: nn.Module, data: ScoringData) -> None:
         """Score the heads on a sample of the training data."""
         assert isinstance(self.settings, ScoredSettings)
         self.fit(model, data.batches(self.settings, 1))
+
+
+class ScoredOnce(ScoredOnData):
+    """A pruner that finds what each unit, a head or a group that goes as one, is worth by itself."""
+
+    @abstractmethod
+    def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
+        """What each unit of the scope is worth."""
+
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Score the heads; see `ScoredOnData`."""
+        self.bind(find_heads(model))
+        self.scores = self.units.divided(self.worth(model, batches))
+        return self.mask()
+
+
+class ScoredThenSwapped(ScoredOnData, Generic[Layer]):
+    """A pruner that ranks units by themselves, and then swaps some within each layer.
+
+    So the choice for one K is not part of a ranking for all.
+    """
+
+    @abstractmethod
+    def measured(self, model: nn.Module, batches: Iterable[Batch]) -> list[Layer]:
+        """What is known about each block with heads, from one pass over the data."""
+
+    @abstractmethod
+    def worth_in(self, layer: Layer) -> Tensor:
+        """What each unit of a block is worth by itself."""
+
+    @abstractmethod
+    def swapped(self, kept: Tensor, layer: Layer) -> Tensor:
+        """The units of a block to keep, as many as before: True for each that stays."""
+
+    @property
+    def ranks_once(self) -> bool:
+        """No: which heads are swapped depends on how many stay."""
+        return False
+
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Rank the heads until K are left, then swap them within each layer; see `ScoredOnData`."""
+        self.bind(find_heads(model))
+        layers = self.measured(model, batches)
+        self.scores = self.units.divided(torch.cat([self.worth_in(layer) for layer in layers]))
+        self.insist_on(torch.cat(list(map(self.swapped, self.kept_units(), layers))))
+        return self.mask()
 
 
 def unit_sums(values: Tensor, width: int) -> Tensor:

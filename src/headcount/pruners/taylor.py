@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from headcount.batch import Batch, answers_per_example, batch_size
+from headcount.batch import Batch, answers_per_example, batch_size, gives_vectors
 from headcount.errors import HeadcountError
 from headcount.heads.blocks import AttentionBlock
 from headcount.pruners.backward import Backward
@@ -30,8 +30,9 @@ class TaylorSettings(ScoredSettings):
     """How the changes of a head's weights are added up.
 
     Attributes:
-        form: element adds up the absolute change of each single weight. vector takes the head's
-            part of each projection as one: changes within it may cancel.
+        form: "element" adds up the absolute change of each single weight. "vector" takes the
+            weights of a channel as one, so that their changes may cancel: a row of a query, key or
+            value projection, a column of an output projection.
     """
 
     form: Form = "element"
@@ -41,10 +42,13 @@ class Taylor(ScoredOnce):
     """Keep the K heads whose weights the loss feels most; call `fit` before `mask`.
 
     A head owns its query rows and its output columns. Key and value rows that several heads share
-    count in equal parts for each of them. A group owns all of its weights: with `vector`, changes
-    of its heads may cancel. As in LLM-Pruner, biases do not count, and the gradient is that of the
-    mean loss of all data. It is added up batch by batch, in float32, so that the sums take the
-    memory of the attention's weights once more.
+    count in equal parts for each of them. A group is worth the sum of its heads. As in LLM-Pruner,
+    biases do not count, and the gradient is that of the mean loss of all data. It is added up batch
+    by batch in float32, so that sums and gradients take twice the memory of the attention's
+    weights.
+
+    Labels that the model draws itself, and the directions of a sentence encoder, have a mean
+    gradient of 0. The absolute changes of each batch are added up then.
 
     Args:
         keep: K; None ranks all heads down to the last.
@@ -57,23 +61,30 @@ class Taylor(ScoredOnce):
     settings: TaylorSettings
 
     def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
-        """The sum over each unit's weights of |g·w|, or over its projections of |Σ g·w|."""
+        """The sum over each unit's weights of |g·w|, or over its channels of |Σ g·w|."""
+        no_mean = self.settings.labels == "none" or gives_vectors(model)
+        if no_mean and self.settings.form == "vector":
+            raise HeadcountError(
+                "form vector needs the mean gradient of labels, which is 0 for answers that the "
+                "model draws itself and for sentence encoders; give form element"
+            )
         blocks = [block for block in self.units.blocks if block.num_heads]
         weights = [weight for block in blocks for weight in _weights(model, block)]
-        gradients = mean_gradients(model, [weight.parameter for weight in weights], batches)
+        parameters = [weight.parameter for weight in weights]
+        gradients = mean_gradients(model, parameters, batches, absolute=no_mean)
         of_heads: dict[str, list[Tensor]] = {block.name: [] for block in blocks}
         for weight, gradient in zip(weights, gradients, strict=True):
             # Not all devices have float64.
             changes = weight.parameter.detach().cpu().double() * gradient.cpu().double()
             if self.settings.form == "element":
                 changes = changes.abs()
-            by_row = changes.movedim(weight.dim, 0).flatten(1).sum(1)
+            by_row = changes.movedim(weight.dim, 0).flatten(1).sum(1).abs()
             of_heads[weight.block.name] += list(_by_head(weight, by_row))
         worth = []
         for block, size in zip(self.units.blocks, self.units.sizes, strict=True):
             if block.num_heads:
                 by_segment = torch.stack(of_heads[block.name])
-                worth.append(by_segment.unflatten(1, (-1, size)).sum(2).abs().sum(0))
+                worth.append(by_segment.unflatten(1, (-1, size)).sum((0, 2)))
         return torch.cat(worth)
 
     def signature(self) -> list[str]:
@@ -112,8 +123,9 @@ def _weights(model: nn.Module, block: AttentionBlock) -> Iterator[_Weight]:
 def _by_head(weight: _Weight, by_row: Tensor) -> Iterator[Tensor]:
     """What each head has of the rows of each projection; a tensor may hold several in a row."""
     block, anatomy = weight.block, weight.block.anatomy
+    part = anatomy.parts[weight.part]
     sharing = {head: len(group) for group in block.key_value_groups for head in group}
-    for segment, rows_of in anatomy.rows_by_segment(anatomy.parts[weight.part], block.heads):
+    for segment, rows_of in anatomy.rows_by_segment(part, block.present(part)):
         own = {unit: by_row[rows.start : rows.stop].sum() for unit, rows in rows_of.items()}
         none = by_row.new_zeros(())  # some segments are of some heads only
         if segment.unit == "query":
@@ -124,7 +136,10 @@ def _by_head(weight: _Weight, by_row: Tensor) -> Iterator[Tensor]:
 
 
 def mean_gradients(
-    model: nn.Module, weights: Sequence[nn.Parameter], batches: Iterable[Batch]
+    model: nn.Module,
+    weights: Sequence[nn.Parameter],
+    batches: Iterable[Batch],
+    absolute: bool = False,
 ) -> list[Tensor]:
     """The gradient of each weight of the mean loss over all answers in the batches.
 
@@ -132,18 +147,22 @@ def mean_gradients(
         model: gives a `loss` that is a mean over the batch; it is not changed.
         weights: parameters of the model.
         batches: what the model takes, labels included.
+        absolute: take the mean of the absolute gradients of parts of batches instead.
     """
     sums = [torch.zeros_like(weight, dtype=torch.float32) for weight in weights]
     answers = 0
-    back = Backward(model, besides=sum(own.nbytes for own in sums), weights=weights)
+    # The gradients of a pass are there at once, besides the sums.
+    besides = sum(own.nbytes + weight.nbytes for own, weight in zip(sums, weights, strict=True))
+    back = Backward(model, besides=besides, weights=weights)
     with back.opened():
         for batch in batches:
-            given = answers_per_example(model, batch)
-            number = batch_size(batch) if given is None else int(given.sum())
+            labels = answers_per_example(model, batch)
+            number = batch_size(batch) if labels is None else int(labels.sum())
             for _ in back.passes(batch):
                 for own, gradient in zip(sums, back.gradients, strict=True):
                     # The loss is a mean: that of a batch counts as often as it has answers.
-                    own.add_(gradient.float(), alpha=number / back.scale)
+                    given = gradient.float().abs() if absolute else gradient.float()
+                    own.add_(given, alpha=number / back.scale)
             answers += number
     if not answers:
         raise HeadcountError("there is no data to score the heads on; give at least one batch")

@@ -140,8 +140,7 @@ def _keep_parts(
     home: nn.Module, block: AttentionBlock, kept: tuple[int, ...], parts: Sequence[Part]
 ) -> None:
     for part in parts:
-        present = tuple(range(block.born)) if part.whole else block.heads
-        rows, now = block.anatomy.rows_to_keep(part, present, kept)
+        rows, now = block.anatomy.rows_to_keep(part, block.present(part), kept)
         keep_rows(home.get_submodule(part.path), part.tensors, rows, now)
 
 
