@@ -162,7 +162,7 @@ class ScoredOnData(Scored):
 
 
 class ScoredOnce(ScoredOnData):
-    """A pruner that finds what each unit, a head or a group that goes as one, is worth by itself."""
+    """A pruner that finds what each unit is worth by itself."""
 
     @abstractmethod
     def worth(self, model: nn.Module, batches: Iterable[Batch]) -> Tensor:
