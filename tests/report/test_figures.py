@@ -11,11 +11,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from headcount.analysis.settling import draw_dynamics, settled, settles_at
+from headcount.report.curves import draw_metric
 from headcount.report.layers import draw_kinds
 from headcount.study.read import StudyData, read_study
 from headcount.training.history import Selection, SelectionHistory
 
-from .synthetic import write_translation
+from .synthetic import Writer, write_translation
 
 METHODS = ("joint-dsp", "joint-dsp-no-annealing", "ste", "michel")
 COUNTS = (12, 4)
@@ -121,3 +122,21 @@ def test_one_kind_needs_no_figure_of_kinds(written_study: Path) -> None:
     assert draw_kinds(study, next(study.comparisons()), "pipelined-dsp") == (
         "no readable mask of pipelined-dsp"
     )
+
+
+@pytest.mark.parametrize(("worst", "scale"), [(30.0, "linear"), (900.0, "log")])
+def test_perplexities_far_apart_get_an_axis_of_powers(
+    worst: float, scale: str, tmp_path: Path
+) -> None:
+    writer = Writer(tmp_path, metric="perplexity")
+    for keep, value in ((None, 18.0), (24, 20.0), (12, worst)):
+        method = "unpruned" if keep is None else "ste"
+        writer.run(method, keep, 0, {}, {"test": value})
+    (comparison,) = read_study(writer.finish()).comparisons()
+    figure = draw_metric(comparison)
+    assert isinstance(figure, Figure)
+    (axes,) = figure.axes
+    assert axes.get_yscale() == scale
+    figure.draw_without_rendering()
+    if scale == "log":
+        assert "500" in [tick.get_text() for tick in axes.get_yticklabels()]

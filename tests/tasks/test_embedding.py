@@ -333,7 +333,7 @@ def test_pruning_again_leaves_nothing_of_the_first_run(
     prune(again, tmp_path / "second", speed=False)
     prune(settings_of(encoder, data), tmp_path / "fresh", speed=False)
     names = [{p.name for p in (tmp_path / run).iterdir()} for run in ("second", "fresh")]
-    assert names[0] == names[1]
+    assert names[0] | {"train_script.py"} == names[1]  # the first output has none of its own
 
 
 def test_a_file_called_train_can_be_evaluated_on(encoder: str, data: Path) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from headcount.atomic import write_atomically
 from headcount.pruners.methods import METHODS
@@ -114,6 +115,16 @@ def axis_label(metric: str) -> str:
     """The name of a metric with its unit."""
     name = {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric.replace("_", " "))
     return f"{name}, %" if in_percent(metric) else name
+
+
+def stretch(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Give an axis equal steps for equal ratios, with ticks that are plain numbers."""
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    # Numbers beside each other need more room than numbers below each other.
+    axis.set_major_locator(LogLocator(subs=(1.0, 3.0) if which == "x" else (1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

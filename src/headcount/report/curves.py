@@ -20,11 +20,14 @@ from headcount.plots.style import (
     legend,
     look,
     new_figure,
+    stretch,
     unit,
 )
 from headcount.pruners.methods import UNPRUNED
+from headcount.stats.numbers import less_is_better
 from headcount.study.read import Comparison, StudyData
 
+WIDE = 5  # an axis of equal steps would press smaller values of a perplexity into one line
 FEW = 1 / 3  # the papers look closer where more than two thirds of the heads are gone
 _PANELS = {  # by column of `gains`: title of the panel and label of its axis
     "speed": ("Examples per second", "speed-up, %"),
@@ -60,8 +63,18 @@ def draw_metric(comparison: Comparison, few: bool = False) -> Figure | str:
     head(figure, comparison.title + (", few heads" if few else ""))
     dress(axes, "", "kept heads", axis_label(comparison.metric))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if is_wide(comparison):
+        stretch(axes, "y")
     legend(figure, axes)
     return figure
+
+
+def is_wide(comparison: Comparison) -> bool:
+    """Whether a metric without an upper limit has values so far apart that an axis needs powers."""
+    values = comparison.rows["value"]
+    if not less_is_better(comparison.metric) or values.empty:
+        return False
+    return bool(values.min() > 0 and values.max() > WIDE * values.min())
 
 
 def born_heads(comparison: Comparison) -> float:
@@ -169,6 +182,8 @@ def draw_gain_by_metric(study: StudyData, comparison: Comparison) -> Figure | st
             if not points.empty:
                 style: dict[str, Any] = look(method, comparison.order)
                 axes.plot(points["value"], points[column], label=method, linewidth=1.2, **style)
+        if is_wide(comparison):
+            stretch(axes, "x")
         if not comparison.unpruned.empty:
             level = unit(comparison.metric) * comparison.unpruned["value"].mean()
             axes.axvline(level, color=GREY, linewidth=1.2, linestyle=(0, (6, 2)), label="unpruned")

@@ -17,6 +17,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from headcount.errors import HeadcountError
+from headcount.heads.mask import MASK_FILE
 from headcount.json_file import checked, entry, read_json
 from headcount.loading.folder import COMPANIONS, NO_CODE, first_line, leads_out, loading
 from headcount.tasks.base import Processor
@@ -26,12 +27,7 @@ LENGTH = 512  # tokens of a text, where neither tokenizer nor model knows a limi
 _PACKAGE = "sentence_transformers"
 _PROMPTS = "config_sentence_transformers.json"
 _WEIGHTS = (".safetensors", ".bin", ".h5", ".ot", ".msgpack", ".onnx", ".index.json")
-# What is written for each model again, and what headcount writes beside a model.
-_WRITTEN = (
-    "config.json", "README.md", "mask.json", "settings.json", "metrics.json", "importance.json",
-    "selection_history.json", "heads.png", "scores.json", "seconds.json", "elapsed.json",
-    "data.json", "export.json", "files.json", "trainer_state.json",
-)  # fmt: skip
+_WRITTEN = ("config.json", "README.md")  # for each model again
 
 
 @dataclass(frozen=True)
@@ -149,20 +145,28 @@ def copy_beside(source: Path, target: Path) -> None:
     """Copy the files and modules of a folder of sentence-transformers; what is there stays.
 
     Left out are weights, other folders (graphs and checkpoints of the unpruned model), what is
-    written for every model again, and links that lead out.
+    written for every model again, and links that lead out. Of a folder that headcount wrote, only
+    what belongs to the model is copied: it also has the figures of another run.
     """
-    files = [path for path in source.iterdir() if not path.name.endswith(_WEIGHTS)]
+    patterns = COMPANIONS if _is_ours(source) else ("*",)
+    files = [file for pattern in patterns for file in source.glob(pattern)]
     for row in _listed(str(source), source):
         if path := entry(row, "path", str):
             files += (source / path).rglob("*")
-    for file in sorted(files):
+    for file in sorted({*files}):
         place = file.relative_to(source)
         if (
             file.is_file()
             and str(place) not in _WRITTEN
+            and not (len(place.parts) == 1 and file.name.endswith(_WEIGHTS))
             and not place.name.startswith(".")
             and not (target / place).exists()
             and not leads_out(file, source)
         ):
             (target / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target / place)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether headcount wrote a folder: a pruned model has a mask, a base its own settings."""
+    return (folder / MASK_FILE).is_file() or any(folder.glob("base_*.json"))

@@ -67,7 +67,8 @@ function drawCurves() {
     line: { color: colour("quiet"), dash: "8px,4px", width: 1.5 },
     hovertemplate: `unpruned, ${of.born} heads<br>${number(of.unpruned)}${of.unit}<extra></extra>`,
   });
-  draw("curves", traces, "kept heads", of.label, { xaxis: { rangemode: "tozero" } });
+  const yaxis = of.wide ? { type: "log", dtick: "D2" } : {};
+  draw("curves", traces, "kept heads", of.label, { xaxis: { rangemode: "tozero" }, yaxis });
 }
 
 function drawDynamics() {

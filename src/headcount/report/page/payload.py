@@ -17,7 +17,7 @@ import pandas as pd
 from headcount.analysis.settling import mean_course, settled
 from headcount.plots.style import axis_label, look, unit
 from headcount.pruners.methods import UNPRUNED
-from headcount.report.curves import FEW, born_heads
+from headcount.report.curves import FEW, born_heads, is_wide
 from headcount.stats.numbers import in_percent, shown
 from headcount.stats.resampling import Array
 from headcount.study.read import Comparison, StudyData
@@ -109,6 +109,7 @@ def _curve_data(comparison: Comparison, group: int) -> dict[str, Any]:
         "unit": " %" if in_percent(comparison.metric) else "",
         "born": int(born),
         "few": FEW * born,
+        "wide": is_wide(comparison),
         "unpruned": None if unpruned.empty else _rounded(scale * unpruned.mean(), 6),
         "means": _by_method(comparison, comparison.counted, lambda of: _means(of, scale)),
         "seeds": _by_method(comparison, comparison.counted, lambda of: _each(of, "k", scale)),
