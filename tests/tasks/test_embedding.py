@@ -26,6 +26,7 @@ import headcount as hc
 from headcount import HeadcountError
 from headcount.analysis.ablation.task_subject import TaskSubject
 from headcount.heads.mask import HeadMask
+from headcount.loading.folder import load_model
 from headcount.report.write import write_report
 from headcount.runs.evaluate import evaluate_model, score_heads
 from headcount.runs.progress import Silent
@@ -374,3 +375,17 @@ def test_numbers_of_other_tasks_are_no_scores(tmp_path: Path, data: Path) -> Non
         csv.writer(file).writerows([("sentence1", "sentence2", "label"), *PAIRS])
     assert Embedding(DataSettings(str(data))).metric == "cosine"
     assert Embedding(DataSettings(str(data), label="label")).metric == "spearman"
+
+
+def test_an_export_says_how_sentence_transformers_opens_it(
+    encoder: str, data: Path, tmp_path: Path
+) -> None:
+    prune(settings_of(encoder, data), tmp_path / "small", speed=False)
+    model = load_model(str(tmp_path / "small"))
+    record = hc.export(model, "remote-code", tmp_path / "out", source=str(tmp_path / "small"))
+    assert 'SentenceTransformer("FOLDER", trust_remote_code=True)' in record["load"]
+    texts = sentences(6, seed=4)
+    served = SentenceTransformer(str(tmp_path / "out"), trust_remote_code=True, device="cpu")
+    np.testing.assert_allclose(
+        served.encode(texts), vectors_of(tmp_path / "small", texts), atol=1e-6
+    )

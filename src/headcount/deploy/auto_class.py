@@ -6,7 +6,6 @@ from transformers import PreTrainedModel
 
 from headcount import seams
 
-MODULES = "modules.json"  # in a folder of sentence-transformers
 FOLDER = "FOLDER"  # what the lines that load a model call its place
 # Auto classes that load a model as people use it, before others that load the same class.
 _USUAL = ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM", "AutoModelForMaskedLM")

@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from headcount.atomic import new_folder, write_text
-from headcount.deploy.auto_class import MODULES, sentence_lines
+from headcount.deploy.auto_class import sentence_lines
 from headcount.deploy.card import write_card
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import RECORD
 from headcount.errors import HeadcountError
-from headcount.loading.folder import COMPANIONS, LICENCES, copy_companions, first_line
+from headcount.loading.folder import COMPANIONS, LICENCES, MODULES, copy_companions, first_line
 
 Record = dict[str, Any]
 # What SentenceTransformer is told besides the folder, by target.

@@ -20,6 +20,7 @@ from headcount.json_file import parse_json, read_bytes
 from headcount.loading import checkpoint
 from headcount.surgery.remove import remove_heads
 
+MODULES = "modules.json"  # in a folder of sentence-transformers
 # What must stay with everything that is made of a model.
 LICENCES = ("LICENSE*", "LICENCE*", "license*", "COPYING*", "NOTICE*")
 # Files of a model besides weights and configuration: tokenizers, processors, generation, and the
@@ -27,7 +28,7 @@ LICENCES = ("LICENSE*", "LICENCE*", "license*", "COPYING*", "NOTICE*")
 COMPANIONS = (
     "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json",
     "*.model", "*preprocessor_config.json", "processor_config.json", "chat_template*",
-    "generation_config.json", "normalizer.json", "modules.json", "sentence_*config.json",
+    "generation_config.json", "normalizer.json", MODULES, "sentence_*config.json",
     "config_sentence_transformers.json", "[0-9]*_*/*",
     "[0-9]*_*/**/*", *LICENCES,
 )  # fmt: skip

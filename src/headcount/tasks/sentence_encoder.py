@@ -22,10 +22,9 @@ from transformers import (
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from headcount.errors import HeadcountError
-from headcount.loading.folder import NO_CODE, loading
+from headcount.loading.folder import MODULES, NO_CODE, loading
 from headcount.tasks.models import load_for, refuse_length
 from headcount.tasks.sentence_folder import (
-    MODULES,
     copy_beside,
     folder_of,
     has_modules,

@@ -19,10 +19,16 @@ from transformers import AutoConfig
 from headcount.errors import HeadcountError
 from headcount.heads.mask import MASK_FILE
 from headcount.json_file import checked, entry, read_json
-from headcount.loading.folder import COMPANIONS, NO_CODE, first_line, leads_out, loading
+from headcount.loading.folder import (
+    COMPANIONS,
+    MODULES,
+    NO_CODE,
+    first_line,
+    leads_out,
+    loading,
+)
 from headcount.tasks.base import Processor
 
-MODULES = "modules.json"
 LENGTH = 512  # tokens of a text, where neither tokenizer nor model knows a limit
 _PACKAGE = "sentence_transformers"
 _PROMPTS = "config_sentence_transformers.json"
