@@ -21,6 +21,16 @@ def batch_size(batch: Batch) -> int:
     return next(value.shape[0] for value in batch.values() if isinstance(value, Tensor))
 
 
+def parts_of(batch: Batch, tokens: int) -> Iterator[Batch]:
+    """A batch of texts in parts of at most so many tokens; of one example at least."""
+    rows = max(tokens // batch["input_ids"].shape[1], 1)
+    for start in range(0, batch_size(batch), rows):
+        yield {
+            name: value[start : start + rows] if isinstance(value, Tensor) else value
+            for name, value in batch.items()
+        }
+
+
 def loss_of(model: nn.Module, batch: Batch) -> Tensor:
     """The loss of a batch with labels."""
     loss = getattr(model(**batch), "loss", None)

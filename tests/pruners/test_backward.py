@@ -123,13 +123,13 @@ def test_scores_do_not_depend_on_gradient_checkpointing(family: Family, method: 
 def test_a_loss_of_another_kind_is_the_models_own(monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = build("llama")
     batches = labelled(family_named("llama"))
-    usual = hc.Surgeon(2)
+    usual = hc.Surgeon(2, measured=False)
     usual.fit(model, batches)
     plain = model.loss_function
     monkeypatch.setattr(
         type(model), "loss_function", property(lambda _: lambda *a, **k: 3 * plain(*a, **k))
     )
-    larger = hc.Surgeon(2)
+    larger = hc.Surgeon(2, measured=False)
     larger.fit(model, batches)
     torch.testing.assert_close(larger.importance(), 9 * usual.importance(), rtol=1e-3, atol=0.0)
 
@@ -154,7 +154,7 @@ def test_scores_of_a_language_model_take_less_than_its_logits(method: Any) -> No
 
 
 @pytest.mark.usefixtures("economy")
-@pytest.mark.parametrize("method", [hc.Surgeon, hc.Michel])
+@pytest.mark.parametrize("method", [partial(hc.Surgeon, measured=False), hc.Michel])
 def test_half_precision_gives_nearly_the_same_scores(method: Any) -> None:
     """The mean over many tokens has gradients that float16 alone would round to 0."""
     model: Any = language_model()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "attrition": ("attrition", {"countdown": [0.1, 0.8, 1.0], "memory": 0.5}),
     "attrition-committed": ("attrition", {"commit_at": 0.6}),
     "handover": ("handover", {}),
-    "operations": ("handover", {"countdown": [0.0, 0.8, 1.0], "operations": 3, "halve": True}),
+    "operations": ("handover", {"countdown": [0.0, 0.8, 1.0], "operations": 3, "measured": True}),
     "surgeon": ("surgeon", {}),
-    "surgeon-halve": ("surgeon", {"halve": True}),
+    "surgeon-unmeasured": ("surgeon", {"measured": False}),
     "michel": ("michel", {}),
     "michel-steps": ("michel", {"step": 1}),
     "ablation": ("ablation", {}),
@@ -111,6 +111,9 @@ class Data:
 
     def batches(self, settings: ScoredSettings, rounds: int) -> Iterable[Batch]:
         return self.found[:2]
+
+    def told(self, what: str, times: int) -> Callable[[int], None]:
+        return lambda done: None
 
     def metric(self) -> Callable[[], float]:
         def measure() -> float:
@@ -377,22 +380,6 @@ def test_the_surgeon_takes_a_group_out_as_one() -> None:
     single = torch.tensor(list(removal_costs(model, Scope(), batches, 1e-3).values()))
     cheapest = costs.sum(1).unflatten(0, (LAYERS, -1)).min(1).values
     assert (cheapest > single.unflatten(0, (LAYERS, -1)).min(1).values).all()
-
-
-def test_a_half_that_does_not_fit_is_rounded_up() -> None:
-    model, batches = model_and_batches("llama")
-    passes = []
-
-    class Counted(list[Batch]):
-        def __iter__(self) -> Iterator[Batch]:
-            passes.append(1)
-            return super().__iter__()
-
-    surgeon = hc.Surgeon(2, halve=True, unit="group")
-    mask = surgeon.fit(model, Counted(batches[:2]))
-    assert len(passes) == surgeon.rounds == 4  # of 24, 12, 6 and 4 heads
-    assert len(mask) == 2
-    assert_layout(surgeon.bound(), mask.by_block(), GROUPS)
 
 
 def test_ablation_masks_a_group_as_one() -> None:

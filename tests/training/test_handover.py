@@ -107,8 +107,8 @@ def test_what_is_frozen_is_not_fitted() -> None:
 
 def test_ranked_anew_at_each_half_it_keeps_the_heads_of_the_surgeon() -> None:
     batch = {key: torch.stack([e[key] for e in examples()]) for key in ("input_ids", "labels")}
-    mask = Handover(1, halve=True).operate(bert(), [batch], 1, 2)
-    assert mask == Surgeon(1, halve=True).fit(bert(), [batch])
+    mask = Handover(1, measured=True).operate(bert(), [batch], 1, 2)
+    assert mask == Surgeon(1, measured=True).fit(bert(), [batch])
 
 
 def test_handover_resumes_exactly(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from headcount.batch import (
     gives_vectors,
     loss_of,
     other_forward,
+    parts_of,
     predicts_next_token,
     without_cache,
 )
@@ -121,13 +122,7 @@ class Backward:
             self._back(self._loss(batch) * self.scale, None)
             yield batch
             return
-        length = batch["input_ids"].shape[1]
-        rows = max(TOKENS // length, 1)
-        for start in range(0, batch_size(batch), rows):
-            part = {
-                name: value[start : start + rows] if isinstance(value, Tensor) else value
-                for name, value in batch.items()
-            }
+        for part in parts_of(batch, TOKENS):
             self._begin(part)
             given = self._hidden_states(part)
             felt = self._felt(given, part, self.scale / number)

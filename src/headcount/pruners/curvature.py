@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,13 @@ from headcount.errors import HeadcountError
 from headcount.pruners.backward import Backward
 from headcount.surgery.offloaded import fetched
 from headcount.surgery.outputs import Output, not_finite, tokens_among
+
+
+class Fit(NamedTuple):
+    """An output projection that makes up for heads: its weight, a row per output, and its bias."""
+
+    weight: Tensor
+    bias: Tensor | None
 
 
 class Curvature:
@@ -84,18 +91,45 @@ class Curvature:
         number = len(self.output.kept) // head_size
         if not self.places:  # the batches never reach this block
             return torch.zeros(number, dtype=torch.float64)
-        with fetched(self.output.projection):
-            weight = self.output.weight().cpu().double()
-            if self.output.has_bias:
-                bias = self.output.projection.bias.detach().cpu().double()
-                weight = torch.cat([weight, bias[:, None]], 1)
-        inputs, gradients = self.inputs, self.gradients
-        unit = inputs.diagonal()[: number * head_size].mean() + torch.finfo(inputs.dtype).tiny
-        identity = torch.eye(len(inputs), dtype=inputs.dtype)
-        inverse = torch.linalg.inv(inputs + ridge * unit * identity)
+        weight, gradients = self._weight(), self.gradients
+        inverse = torch.linalg.inv(self._damped(ridge))
         # The weights enter the costs only as Wᵀ G W, which follows each removal without them.
         felt = weight.T @ gradients @ weight
         return 0.5 * removed_in_turn(felt, inverse, number, head_size)
+
+    def fitted(self, kept: Sequence[int], ridge: float) -> Fit:
+        """The projection with which some of its inputs come closest to what all of them gave.
+
+        Args:
+            kept: these inputs; the others get a weight of 0.
+            ridge: see `removal_costs`.
+        """
+        whole = self._weight()
+        stays = torch.zeros(self.width, dtype=torch.bool)
+        stays[list(kept)] = True
+        stays[len(self.output.kept) :] = True  # the bias
+        found = torch.where(stays, whole, 0.0)
+        if self.places and stays.any() and not stays.all():
+            damped = self._damped(ridge)
+            lost = damped[stays][:, ~stays] @ whole[:, ~stays].T
+            found[:, stays] += torch.linalg.solve(damped[stays][:, stays], lost).T
+        return Fit(found[:, :-1], found[:, -1]) if self.output.has_bias else Fit(found, None)
+
+    def _weight(self) -> Tensor:
+        """The weight, with a column more for a bias."""
+        with fetched(self.output.projection):
+            weight = self.output.weight().cpu().double()
+            if not self.output.has_bias:
+                return weight
+            return torch.cat(
+                [weight, self.output.projection.bias.detach().cpu().double()[:, None]], 1
+            )
+
+    def _damped(self, ridge: float) -> Tensor:
+        """The second moment of the inputs, with a ridge; see `removal_costs`."""
+        inputs = self.inputs
+        unit = inputs.diagonal()[: len(self.output.kept)].mean() + torch.finfo(inputs.dtype).tiny
+        return inputs + ridge * unit * torch.eye(len(inputs), dtype=inputs.dtype)
 
 
 def removed_in_turn(felt: Tensor, inverse: Tensor, number: int, size: int) -> Tensor:

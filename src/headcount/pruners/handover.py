@@ -46,8 +46,8 @@ class HandoverSettings(PrunerSettings):
             what is left has much to learn.
         fit: let the heads that stay make up at once, by their output weights, for those that go;
             they train on from there. Where no step follows they do anyway.
-        halve: rank again, in an operation, whenever half of the heads are gone. Worth its time
-            where few of many heads stay.
+        measured: compare layers by measurement in an operation, as the surgeon does. Worth its
+            time where few of many heads stay.
         sample: training examples that an operation looks at; a count, not a share.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
         rate: the model's learning rate when it starts again; None for the same as before. What was
@@ -58,7 +58,7 @@ class HandoverSettings(PrunerSettings):
     operations: int = 1
     anew: bool = True
     fit: bool = True
-    halve: bool = False
+    measured: bool = False
     sample: int = 512
     ridge: float = RIDGE
     rate: float | None = field(default=None, metadata=HIDDEN)
@@ -206,8 +206,8 @@ class Handover(Pruner):
             share = self._share(number)
             count = self.settings.countdown.count_at(share, len(self.places), self.count)
             count = self.units.on_the_way(count)
-        halve_to = count if self.settings.halve else None
-        found = removal_costs(model, self.scope, batches, self.settings.ridge, halve_to)
+        down_to = count if self.settings.measured else None
+        found = removal_costs(model, self.scope, batches, self.settings.ridge, down_to)
         place = {heads.indices[p]: order for order, p in enumerate(self.places)}
         for index, score in found.items():
             self.scores[place[index]] = score
@@ -247,5 +247,5 @@ class Handover(Pruner):
         """When the operations were, and what they did."""
         settings = self.settings
         parts = [f"countdown:{settings.countdown}", f"operations:{settings.operations}"]
-        did = [word for word in ("anew", "fit", "halve") if getattr(settings, word)]
+        did = [word for word in ("anew", "fit", "measured") if getattr(settings, word)]
         return [*super().signature(), *parts, *did]

@@ -55,6 +55,9 @@ class ScoringData(Protocol):
     def batches(self, settings: ScoredSettings, rounds: int) -> Iterable[Batch]:
         """Batches of the training data to score on, which are gone through that many times."""
 
+    def told(self, what: str, times: int) -> Callable[[int], None]:
+        """A function to tell how many of so many times something was done."""
+
     def metric(self) -> Callable[[], float]:
         """Gives the metric of the model as it is gated now; greater is better."""
 

@@ -8,29 +8,30 @@ that says what others say too survives least. That is Optimal Brain Surgeon (Has
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from headcount.batch import Batch, batch_size
 from headcount.errors import SettingError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
-from headcount.pruners.choice import Scope, choose
-from headcount.pruners.curvature import curvatures
+from headcount.pruners.choice import Scope
+from headcount.pruners.curvature import Curvature, curvatures
+from headcount.pruners.rehearsal import Layer, Rehearsal, measured_course
 from headcount.pruners.scored import Scored, ScoredSettings, ScoringData
 from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.units import Units
-from headcount.surgery.compensate import RIDGE, compensate
+from headcount.surgery.compensate import RIDGE
 from headcount.surgery.outputs import outputs_of
-from headcount.surgery.remove import remove_heads
 
-FITTED_ON = 512  # examples, between two rankings
+# What layers are compared on: so many answers at least, and so many tokens.
+ANSWERS, TOKENS = 256, 2048
+STEPS = 256  # of the rehearsal of a large model, which takes several heads at a time
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,13 @@ class SurgeonSettings(ScoredSettings):
     """How the ranking is made.
 
     Attributes:
-        halve: rank again whenever half of the heads are gone; see `removal_costs`.
+        measured: compare layers by measurement, in a rehearsal; see `removal_costs`. Without it,
+            the quadratic model of the loss compares them, in one pass over the data.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
         compensate: fit the output weights of the heads that stay, as the ranking expects.
     """
 
-    halve: bool = False
+    measured: bool = True
     ridge: float = RIDGE
     compensate: bool = True
 
@@ -77,34 +79,31 @@ class Surgeon(Scored):
     asks_for: ClassVar[str] = "model, batches"
     settings: SurgeonSettings
 
-    @property
-    def rounds(self) -> int:
-        """How often it goes through all of the data: for each ranking."""
-        self.bound()
-        return 1 + halvings(self.units, self.units.heads, self.count) if self.settings.halve else 1
-
-    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+    def fit(
+        self, model: nn.Module, batches: Iterable[Batch], tell: Callable[[int], None] | None = None
+    ) -> HeadMask:
         """Find out what the loss of each head costs.
 
         Args:
             model: the fine-tuned model; it is not changed.
-            batches: what the model takes, labels included; gone through `rounds` times.
+            batches: what the model takes, labels included; gone through once.
+            tell: is told how many heads, or groups, are gone in the rehearsal.
         """
         self.bind(find_heads(model))
-        halve, ridge = self.settings.halve, self.settings.ridge
-        again = list(batches) if halve and isinstance(batches, Iterator) else batches
-        found = removal_costs(model, self.scope, again, ridge, self.count if halve else None)
+        down_to = self.count if self.settings.measured else None
+        found = removal_costs(model, self.scope, batches, self.settings.ridge, down_to, tell)
         self.scores = torch.tensor(list(found.values()), dtype=torch.float64)
         return self.mask()
 
     def score(self, model: nn.Module, data: ScoringData) -> None:
         """Rank the heads on a sample of the training data."""
         self.bind(find_heads(model))
-        self.fit(model, data.batches(self.settings, self.rounds))
+        batches = data.batches(self.settings, 1)
+        self.fit(model, batches, data.told("rehearsing the cut", self.units.heads - self.count))
 
     def signature(self) -> list[str]:
-        """Whether heads were ranked again on the way."""
-        return [*super().signature(), *(["halve"] if self.settings.halve else [])]
+        """Whether layers were compared by measurement."""
+        return [*super().signature(), *(["measured"] if self.settings.measured else [])]
 
 
 def removal_costs(
@@ -112,39 +111,75 @@ def removal_costs(
     scope: Scope,
     batches: Iterable[Batch],
     ridge: float,
-    halve_to: int | None = None,
+    down_to: int | None = None,
+    tell: Callable[[int], None] | None = None,
 ) -> dict[int, float]:
     """What the loss of each head costs, by its number, of the heads in the scope that are there.
 
-    All of them are ranked around the model as it is, which says little about what is left when most
-    are gone. With `halve_to`, half of the heads are cut from a copy, the others are fitted to make
-    up for them, and ranked anew around that. What they cost then comes on top of the most that one
-    which is gone did, so that those that stay longest are worth most.
+    A quadratic model of the loss gives the order in which each layer loses its heads. With
+    `down_to`, heads then go in turn in a rehearsal, which measures which layer loses the next one;
+    see `measured_course`. A head costs what the answers have changed by when it goes. In an even
+    layout there is nothing to compare.
 
     Args:
         model: fine-tuned, cut before or not; it is not changed.
         scope: which heads.
         batches: what the model takes, labels included.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
-        halve_to: do so for as long as more than this many stay; None ranks once.
+        down_to: measure until so many heads are left; None does not measure.
+        tell: is told how many heads, or groups, are gone in the rehearsal.
     """
-    found: dict[int, float] = {}
-    here, before = model, 0.0
+    heads = find_heads(model)
+    units = scope.units(heads)
+    sizes = {block.name: size for block, size in zip(units.blocks, units.sizes, strict=True)}
+    outputs = [
+        output
+        for output in outputs_of(model, heads, HeadMask.all(heads))
+        if output.block.name in sizes
+    ]
     seen: list[Batch] = []
-    while True:
-        asked = batches if seen or halve_to is None else _noted(batches, seen)
-        now = {i: before + rise for i, rise in _removal_costs(here, scope, asked, ridge).items()}
-        found |= now
-        heads = find_heads(here)
-        units = scope.units(heads)
-        if halve_to is None or not halvings(units, len(now), halve_to):
-            return found
-        worth = torch.tensor([now.get(i, 0.0) for i in heads.indices], dtype=torch.float64)
-        stays = choose(heads, scope, worth, _half(units, len(now)))
-        before = max(rise for i, rise in now.items() if i not in stays.kept)
-        here = copy.deepcopy(model) if here is model else here
-        compensate(here, stays, _some_of(seen), ridge)
-        remove_heads(here, stays)
+    found = curvatures(model, outputs, _noted(batches, seen))
+    widths = [c.output.block.head_size * sizes[c.output.block.name] for c in found]
+    costs = [c.removal_costs(width, ridge) for c, width in zip(found, widths, strict=True)]
+    if down_to is not None and not scope.even:
+        layers = [
+            Layer(curvature, width, cost.argsort().tolist(), _least(units, curvature))
+            for curvature, width, cost in zip(found, widths, costs, strict=True)
+        ]
+        rehearsal = Rehearsal(model, layers, _some_of(seen, found), ridge)
+        step = math.ceil(len(units) / STEPS)
+        went = measured_course(rehearsal, down_to // units.step, step, tell or (lambda done: None))
+        costs = _measured_costs(layers, costs, went)
+    scores = units.divided(torch.cat(costs))
+    indices = [heads.indices[place] for place in scope.positions(heads)]
+    return dict(zip(indices, scores.tolist(), strict=True))
+
+
+def _least(units: Units, curvature: Curvature) -> int:
+    """How many units a block keeps in any case."""
+    place = units.blocks.index(curvature.output.block)
+    return math.ceil(units.min_per_block / units.sizes[place])
+
+
+def _measured_costs(
+    layers: Sequence[Layer], costs: Sequence[Tensor], went: Sequence[tuple[int, float]]
+) -> list[Tensor]:
+    """The distance at which each unit went; those that stayed come after, by the quadratic model.
+
+    A unit never costs less than one that went before it.
+    """
+    found = [torch.zeros_like(cost) for cost in costs]
+    gone, highest = [0] * len(layers), 0.0
+    for place, distance in went:
+        # Slightly more, because equal scores would be ranked by the heads' numbers.
+        highest = max(highest * (1 + 1e-9), distance, 1e-300)
+        found[place][layers[place].order[gone[place]]] = highest
+        gone[place] += 1
+    top = max((float(cost.max()) for cost in costs), default=0.0) or 1.0
+    for place, layer in enumerate(layers):
+        stayed = list(layer.order[gone[place] :])
+        found[place][stayed] = max(highest, 1e-300) * (2 + costs[place][stayed] / top)
+    return found
 
 
 def _noted(batches: Iterable[Batch], seen: list[Batch]) -> Iterator[Batch]:
@@ -154,40 +189,13 @@ def _noted(batches: Iterable[Batch], seen: list[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-def _some_of(batches: list[Batch]) -> list[Batch]:
-    """Batches from all over the list, enough to fit on: a fit has them all in memory at once."""
-    wanted = math.ceil(FITTED_ON / batch_size(batches[0]))
-    every = max(len(batches) // wanted, 1)
-    return batches[::every][:wanted]
-
-
-def halvings(units: Units, number: int, least: int) -> int:
-    """How often a number of heads can be halved with more than `least` left."""
-    half = _half(units, number)
-    return 0 if half <= least else 1 + halvings(units, half, least)
-
-
-def _half(units: Units, number: int) -> int:
-    """Half of the heads, rounded up to a count that fits."""
-    return units.after(number, number - number // 2)
-
-
-def _removal_costs(
-    model: nn.Module, scope: Scope, batches: Iterable[Batch], ridge: float
-) -> dict[int, float]:
-    """What the loss of each head costs around the model as it is; of a group, an equal part."""
-    heads = find_heads(model)
-    units = scope.units(heads)
-    sizes = {block.name: size for block, size in zip(units.blocks, units.sizes, strict=True)}
-    outputs = [
-        output
-        for output in outputs_of(model, heads, HeadMask.all(heads))
-        if output.block.name in sizes
-    ]
-    costs = []
-    for curvature in curvatures(model, outputs, batches):
-        block = curvature.output.block
-        costs.append(curvature.removal_costs(block.head_size * sizes[block.name], ridge))
-    scores = units.divided(torch.cat(costs))
-    indices = [heads.indices[place] for place in scope.positions(heads)]
-    return dict(zip(indices, scores.tolist(), strict=True))
+def _some_of(batches: list[Batch], found: Sequence[Curvature]) -> list[Batch]:
+    """Batches from all over the list, enough to compare layers on."""
+    examples = max((c.examples for c in found), default=1)
+    tokens = max((c.places for c in found), default=0) / examples  # of an example
+    one = batches[0]
+    labels = one.get("labels")
+    answers = labels[0].numel() if isinstance(labels, Tensor) and labels.dim() == 2 else 1
+    wanted = max(TOKENS / max(tokens, 1.0), ANSWERS / answers) / batch_size(one)
+    every = max(int(len(batches) / wanted), 1)
+    return batches[::every][: math.ceil(wanted)]

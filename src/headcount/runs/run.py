@@ -239,6 +239,19 @@ class ScoringRun:
         self.run.progress.begin("scoring heads", rounds * len(batches))
         return Told(batches, self.run.progress, rounds)
 
+    def told(self, what: str, times: int) -> Callable[[int], None]:
+        """A function to tell how many of so many times something was done."""
+        begun = False
+
+        def tell(done: int) -> None:
+            nonlocal begun
+            if not begun:  # the data is scored before it
+                self.run.progress.begin(what, times)
+                begun = True
+            self.run.progress.advance(done)
+
+        return tell
+
     def metric(self) -> Callable[[], float]:
         """A function that measures the model as it is gated at that moment; greater is better."""
         return self.run.metric(self.model)

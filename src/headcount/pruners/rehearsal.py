@@ -1,0 +1,142 @@
+"""Heads go in turn before any is cut: each time the one that the model is measured to miss least.
+
+A quadratic model of the loss says well which head of a layer the others replace best. It says
+less well what a layer is worth beside another, and nothing about what one misses once others have
+lost heads too. So layers are compared by measurement. The model answers as if the cheapest head
+of a layer were gone, and the output weights of the others made up for it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from headcount.batch import Batch
+from headcount.pruners.curvature import Curvature, Fit
+from headcount.pruners.distance import Distance
+from headcount.surgery.outputs import Output, listening
+
+
+class Layer(NamedTuple):
+    """A block in the rehearsal.
+
+    Attributes:
+        curvature: what is known about its output projection.
+        width: inputs of a unit.
+        order: its units, the first to go first.
+        least: how many of them stay in any case.
+    """
+
+    curvature: Curvature
+    width: int
+    order: Sequence[int]
+    least: int
+
+    def fit(self, gone: int, ridge: float) -> Fit:
+        """The output weights without the first units to go."""
+        own = range(self.width)
+        kept = [unit * self.width + i for unit in sorted(self.order[gone:]) for i in own]
+        return self.curvature.fitted(kept, ridge)
+
+
+class Rehearsal:
+    """A model that answers as if heads were gone; no parameter of it changes.
+
+    Args:
+        model: the model to measure.
+        layers: its blocks, with the heads that may go.
+        batches: what is measured on.
+        ridge: the penalty on changing weights; see `compensate`.
+    """
+
+    def __init__(
+        self, model: nn.Module, layers: Sequence[Layer], batches: Sequence[Batch], ridge: float
+    ) -> None:
+        self.layers, self.ridge = layers, ridge
+        self.gone = [0] * len(layers)  # units of each
+        self._fits: dict[str, Fit] = {}
+        self._distance = Distance(model, batches)
+
+    def without(self, layer: int, more: int) -> float:
+        """The distance if so many more units of a layer were gone."""
+        with self._tried(layer, more):
+            return self.distance()
+
+    def remove(self, layer: int, more: int) -> None:
+        """Go on without so many more units of a layer."""
+        self.gone[layer] += more
+        self._fit(layer, self.gone[layer])
+
+    @contextmanager
+    def _tried(self, layer: int, more: int) -> Iterator[None]:
+        name = self.layers[layer].curvature.output.name
+        before = self._fits.get(name)
+        self._fit(layer, self.gone[layer] + more)
+        try:
+            yield
+        finally:
+            del self._fits[name]
+            if before is not None:
+                self._fits[name] = before
+
+    def _fit(self, layer: int, gone: int) -> None:
+        found = self.layers[layer]
+        projection = found.curvature.output.projection
+        weight, bias = found.fit(gone, self.ridge)
+        self._fits[found.curvature.output.name] = Fit(
+            weight.to(projection.weight), None if bias is None else bias.to(projection.weight)
+        )
+
+    def distance(self) -> float:
+        """How far the answers are from those with all units."""
+        with listening([layer.curvature.output for layer in self.layers], self._answer):
+            return self._distance.now()
+
+    def _answer(self, output: Output, values: Tensor, answer: Tensor) -> Tensor | None:
+        fit = self._fits.get(output.name)
+        return None if fit is None else nn.functional.linear(values, fit.weight, fit.bias)
+
+
+def measured_course(
+    rehearsal: Rehearsal, keep: int, step: int, tell: Callable[[int], None]
+) -> list[tuple[int, float]]:
+    """Let units go in turn until `keep` are left, or no more may go.
+
+    Each time, units of the layer go that the answers change least without. Most layers need not be
+    measured anew for that: what was measured before others went is nearly always too little. So
+    only the layer that seems cheapest is, until one is cheapest by a new measurement.
+
+    Args:
+        rehearsal: the model, with all its units.
+        keep: how many units stay.
+        step: how many go at a time.
+        tell: is told how many are gone.
+
+    Returns:
+        The layer that each unit went from, with the distance then, in the order in which they went.
+    """
+    went: list[tuple[int, float]] = []
+    now, left = 0.0, sum(len(layer.order) for layer in rehearsal.layers) - keep
+    queue = [(-math.inf, -1, place) for place in range(len(rehearsal.layers))]  # never measured
+    while left > 0 and queue:
+        rise, measured_at, place = heapq.heappop(queue)
+        layer = rehearsal.layers[place]
+        more = min(step, left, len(layer.order) - rehearsal.gone[place] - layer.least)
+        if more < 1:
+            continue
+        if measured_at < len(went):
+            rise = (rehearsal.without(place, more) - now) / more
+            heapq.heappush(queue, (rise, len(went), place))
+            continue
+        rehearsal.remove(place, more)
+        now += rise * more
+        went += [(place, now)] * more
+        left -= more
+        tell(len(went))
+        heapq.heappush(queue, (rise, -1, place))
+    return went

@@ -1,0 +1,136 @@
+"""A rehearsal measures what a cut would do, and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import headcount as hc
+from headcount.heads.mask import HeadMask
+from headcount.pruners.curvature import curvatures
+from headcount.pruners.distance import LIKELY, Answers, Distance
+from headcount.pruners.rehearsal import Layer, Rehearsal, measured_course
+from headcount.surgery.outputs import outputs_of
+from tests.pruners.test_surgeon import HEAD, labelled
+from tests.tiny import Family, build, families, family_named
+
+
+def rehearsal_of(model: Any, batches: list[Any], least: int = 0) -> Rehearsal:
+    heads = hc.find_heads(model)
+    found = curvatures(model, outputs_of(model, heads, HeadMask.all(heads)), batches)
+    layers = [Layer(c, HEAD, c.removal_costs(HEAD, 1e-3).argsort().tolist(), least) for c in found]
+    return Rehearsal(model, layers, batches, 1e-3)
+
+
+def ignored(done: int) -> None:
+    """Nobody is told."""
+
+
+@families("bert", "llama", "bart", "gpt2")
+def test_what_is_rehearsed_is_what_the_cut_model_answers(family: Family) -> None:
+    model, batches = build(family), labelled(family)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    rehearsal = rehearsal_of(model, batches)
+    assert rehearsal.distance() == pytest.approx(0.0, abs=1e-12)
+    rehearsal.remove(0, 2)
+    rehearsal.remove(1, 1)
+    measured = rehearsal.distance()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    whole = Distance(model, batches)
+    gone: list[int] = []
+    for place, number in ((0, 2), (1, 1)):
+        layer = rehearsal.layers[place]
+        output = layer.curvature.output
+        weight, bias = layer.fit(number, 1e-3)
+        with torch.no_grad():
+            output.projection.weight.copy_(output.by_rows(weight))
+            if bias is not None:
+                output.projection.bias.copy_(bias)
+        gone += [output.block.indices[unit] for unit in layer.order[:number]]
+    heads = hc.find_heads(model)
+    hc.remove_heads(model, HeadMask.from_indices(heads, set(heads.indices) - set(gone)))
+    assert whole.now() == pytest.approx(measured, rel=1e-4)
+
+
+def test_the_course_is_what_measuring_every_layer_each_time_gives() -> None:
+    """Layers that are not measured again are not the cheapest, on this model."""
+    model, batches = build("bert"), labelled(family_named("bert"))
+    lazy = measured_course(rehearsal_of(model, batches), 3, 1, ignored)
+    thorough, found = rehearsal_of(model, batches), []
+    for _ in lazy:
+        some = [p for p, layer in enumerate(thorough.layers) if thorough.gone[p] < len(layer.order)]
+        measured = {place: thorough.without(place, 1) for place in some}
+        place = min(measured, key=measured.__getitem__)
+        thorough.remove(place, 1)
+        found.append((place, pytest.approx(measured[place], rel=1e-6)))
+    assert lazy == found
+
+
+def test_a_course_takes_several_at_a_time_and_leaves_what_must_stay() -> None:
+    model, batches = build("bert"), labelled(family_named("bert"))
+    told: list[int] = []
+    rehearsal = rehearsal_of(model, batches, least=1)
+    went = measured_course(rehearsal, 0, 2, told.append)
+    sizes = [len(layer.order) for layer in rehearsal.layers]
+    assert rehearsal.gone == [size - 1 for size in sizes]
+    assert len(went) == told[-1] == sum(sizes) - len(sizes)
+    assert len(told) < len(went)
+
+
+def test_unlikely_answers_are_counted_together() -> None:
+    generator = torch.Generator().manual_seed(0)
+    old, new = (torch.randn(5, 3 * LIKELY, generator=generator).double() for _ in range(2))
+    likely = old.topk(LIKELY).indices
+    p, q = old.softmax(-1), new.softmax(-1)
+    own = p.gather(1, likely) * (p.gather(1, likely) / q.gather(1, likely)).log()
+    rest = [1 - x.gather(1, likely).sum(1) for x in (p, q)]
+    expected = own.sum() + (rest[0] * (rest[0] / rest[1]).log()).sum()
+    assert Answers.of(old).divergence(new) == pytest.approx(float(expected), rel=1e-9)
+    old, new = old[:, :3], new[:, :3]  # all of these are likely, and nothing is left
+    exact = (old.softmax(-1) * (old.log_softmax(-1) - new.log_softmax(-1))).sum()
+    assert Answers.of(old).divergence(new) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_padding_is_not_measured() -> None:
+    family = family_named("bert")
+    model = build("bert")
+    batch = {**labelled(family, 1)[0]}
+    mask = torch.ones_like(batch["input_ids"])
+    mask[:, -2:] = 0
+    batch["attention_mask"] = mask
+    distance = Distance(model, [batch])
+    with torch.no_grad():
+        batch["input_ids"][:, -2:] = 3  # the model's answers there change
+    assert distance.now() == pytest.approx(0.0, abs=1e-9)
+    with torch.no_grad():
+        batch["input_ids"][:, 0] = 3
+    assert distance.now() > 1e-6
+
+
+def test_every_fourth_place_of_a_text_is_compared() -> None:
+    model, batches = build("llama"), labelled(family_named("llama"))
+    distance = Distance(model, batches)
+    other = build("llama")
+    with torch.no_grad():
+        other.lm_head.weight.mul_(1.5)
+        expected = []
+        for batch in batches:
+            inputs = {name: value for name, value in batch.items() if name != "labels"}
+            old, new = (m(**inputs).logits.double().log_softmax(-1) for m in (model, other))
+            each = (old.exp() * (old - new)).sum(-1)
+            length = each.shape[1]
+            places = [place for place in range(length) if (length - 1 - place) % 4 == 0]
+            seen = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
+            expected.append(each[:, places][seen[:, places]])
+        model.lm_head.weight.mul_(1.5)
+    assert distance.now() == pytest.approx(float(torch.cat(expected).mean()), rel=1e-4)
+
+
+def test_a_model_whose_values_overflow_is_infinitely_far() -> None:
+    model, batches = build("bert"), labelled(family_named("bert"))
+    distance = Distance(model, batches)
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    assert distance.now() == float("inf")
