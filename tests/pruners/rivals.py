@@ -36,6 +36,13 @@ def one_by_one(batches: list[Inputs]) -> list[Inputs]:
     ]
 
 
+def projections_of(name: str, model: Any) -> list[Any]:
+    """The output projections of a tiny model, layer by layer."""
+    if name == "bert":
+        return [layer.attention.output.dense for layer in model.bert.encoder.layer]
+    return [layer.self_attn.o_proj for layer in model.model.layers]
+
+
 def tokens(model: Any, modules: list[Any], batches: list[Inputs]) -> list[Tensor]:
     """What goes into each of these modules of a model of one text, a row per token."""
     found: list[list[Tensor]] = [[] for _ in modules]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import headcount as hc
 from headcount.pruners.fisher import fisher_information, rearranged
-from tests.pruners.rivals import HEAD, one_by_one, uneven
+from tests.pruners.rivals import HEAD, one_by_one, projections_of, uneven
 from tests.tiny import Family, build, families, family_named, run
 
 
@@ -156,12 +156,23 @@ def test_what_is_tuned_is_what_the_cut_model_gives() -> None:
 
 
 def test_gates_that_nobody_believes_end_the_tuning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headcount.pruners.fisher.LARGEST_GATE", 0.0)
+    """The first layer beyond the range stays as it was, and so do all after it."""
     model, batches = build("bert"), uneven(family_named("bert"))
-    before = {name: p.clone() for name, p in model.named_parameters()}
     pruner = hc.Fisher(6)
-    pruner.make_up(model, pruner.fit(model, batches), batches)
-    assert all(p.equal(before[name]) for name, p in model.named_parameters())
+    mask = pruner.fit(model, batches)
+    plain = [p.weight.detach().clone() for p in projections_of("bert", model)]
+    tuned = build("bert")
+    pruner.make_up(tuned, mask, batches)
+    changed = [p.weight for p in projections_of("bert", tuned)]
+    gates = [float((new / old).abs().max()) for new, old in zip(changed, plain, strict=True)]
+    order = sorted(range(len(gates)), key=gates.__getitem__)
+    limit = (gates[order[-1]] + gates[order[-2]]) / 2
+    monkeypatch.setattr("headcount.pruners.fisher.LARGEST_GATE", limit)
+    pruner.make_up(model, mask, batches)
+    for place, weight in enumerate(p.weight for p in projections_of("bert", model)):
+        expected = changed[place] if place < order[-1] else plain[place]
+        assert torch.allclose(weight, expected, atol=1e-6)
+    assert order[-1] > 0
 
 
 def test_without_tuning_all_output_weights_are_fitted() -> None:

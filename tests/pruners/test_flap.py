@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,15 +11,9 @@ from torch import Tensor
 
 import headcount as hc
 from headcount import HeadcountError
-from tests.pruners.rivals import HEAD, by_head, tokens, uneven
+from tests.pruners.rivals import HEAD, by_head, projections_of, tokens, uneven
 from tests.pruners.test_units import Data
 from tests.tiny import build, family_named, run
-
-
-def projections_of(name: str, model: Any) -> list[Any]:
-    if name == "bert":
-        return [layer.attention.output.dense for layer in model.bert.encoder.layer]
-    return [layer.self_attn.o_proj for layer in model.model.layers]
 
 
 def transcribed(name: str, model: Any, batches: Any, heads: int = 1) -> Tensor:
@@ -97,16 +92,44 @@ def test_a_frozen_bias_stays() -> None:
     assert model.get_parameter(name).equal(before)
 
 
-def test_a_model_without_biases_is_refused_before_it_is_scored() -> None:
+def test_a_model_without_biases_gets_some(tmp_path: Path) -> None:
     model, batches = build("llama"), uneven(family_named("llama"))
-    before = {name: p.clone() for name, p in model.named_parameters()}
-    said = r"bias of model.layers.0.self_attn.o_proj, which has none; give compensate: false"
-    with pytest.raises(HeadcountError, match=said):
-        hc.Flap(5).score(model, Data(model, []))
+    whole = run(model, batches[0])["logits"]
     pruner = hc.Flap(5)
-    with pytest.raises(HeadcountError, match="which has none; give compensate: false"):
+    mask = pruner.fit(model, batches)
+    pruner.refuse(model)
+    assert not model.config.attention_bias
+    pruner.make_up(model, hc.HeadMask.all(hc.find_heads(model)), batches)
+    assert not model.config.attention_bias  # nothing goes, so nothing is needed
+    pruner.make_up(model, mask, batches)
+    assert model.config.attention_bias
+    attention = model.model.layers[0].self_attn
+    assert not attention.q_proj.bias.any() and attention.o_proj.bias.any()
+    with hc.masked(model, mask):
+        masked = run(model, batches[0])["logits"]
+    assert not torch.allclose(masked, whole, atol=1e-4)
+    hc.remove_heads(model, mask)
+    assert torch.allclose(run(model, batches[0])["logits"], masked, atol=1e-5)
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    assert torch.allclose(run(again, batches[0])["logits"], masked, atol=1e-5)
+
+
+def test_a_class_without_a_switch_is_refused_and_unchanged() -> None:
+    model, batches = build("mistral"), uneven(family_named("mistral"))
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    said = (
+        r"bias of model.layers.0.self_attn.o_proj, which has none, and MistralForCausalLM no "
+        r"attention_bias to give it one; give compensate: false"
+    )
+    with pytest.raises(HeadcountError, match=said):
+        hc.Flap(5).refuse(model)
+    pruner = hc.Flap(5)
+    with pytest.raises(HeadcountError, match=said):
         pruner.make_up(model, pruner.fit(model, batches), batches)
+    assert {name for name, _ in model.named_parameters()} == set(before)
     assert all(p.equal(before[name]) for name, p in model.named_parameters())
     plain = hc.Flap(5, compensate=False)
+    plain.refuse(model)
     plain.score(model, Data(model, list(batches)))
     assert len(plain.mask()) == 5

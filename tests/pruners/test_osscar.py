@@ -12,16 +12,10 @@ from torch import Tensor
 import headcount as hc
 from headcount import HeadcountError
 from headcount.pruners.osscar import Layer, locally_best, objective
-from tests.pruners.rivals import HEAD, tokens, uneven
+from tests.pruners.rivals import HEAD, projections_of, tokens, uneven
 from tests.tiny import build, family_named, run
 
 RIDGE = 1e-3
-
-
-def projections_of(name: str, model: Any) -> list[Any]:
-    if name == "bert":
-        return [layer.attention.output.dense for layer in model.bert.encoder.layer]
-    return [layer.self_attn.o_proj for layer in model.model.layers]
 
 
 def columns(gone: Any, size: int = HEAD) -> list[int]:

@@ -27,8 +27,9 @@ from headcount.surgery.outputs import Output
 from headcount.surgery.paused import Changed
 
 # The authors' damping, which holds the gates near 1, and the range in which a layer's gates are
-# believed. Their code solves the normal equations by LSMR, adds a constant that it then
-# drops, and skips the first layer. Here it is the damped least squares that LSMR stands for.
+# believed. Their code solves the normal equations by LSMR with this damping. Here they are solved
+# at once, which is what LSMR comes close to. The authors compare with a teacher that has more
+# heads than the model, by a schedule. Here it is the unpruned model.
 DAMPING, LARGEST_GATE = 1.0, 10.0
 
 
@@ -98,7 +99,15 @@ class Fisher(ScoredThenSwapped[Tensor]):
             frozen: names of parameters that must not change.
         """
         if self.settings.tune:
-            fit_in_order(model, mask, batches, _tuned, frozen)
+            heads = find_heads(model)
+            units = self.scope.units(heads)
+            sizes = dict(zip((b.name for b in units.blocks), units.sizes, strict=True))
+
+            def tuned(output: Output, sums: LeastSquares) -> Changed | None:
+                block = output.block
+                return _tuned(output, sums, block.head_size * sizes.get(block.name, 1))
+
+            fit_in_order(model, mask, batches, tuned, frozen)
         else:
             super().make_up(model, mask, batches, frozen)
 
@@ -163,11 +172,10 @@ def rearranged(kept: Tensor, fisher: Tensor) -> Tensor:
     return kept
 
 
-def _tuned(output: Output, sums: LeastSquares) -> Changed | None:
-    """The output weights of the heads that stay, each times its gate."""
+def _tuned(output: Output, sums: LeastSquares, size: int) -> Changed | None:
+    """The output weights of the units that stay, each of so many inputs, times its gate."""
     if not output.kept:
         return {}
-    size = output.block.head_size
     weight = output.weight()[:, output.kept].cpu().double()
     # Of what the heads say after the projection: products of every two, and with what is missing.
     products = _of_units(sums.squares * (weight.T @ weight), size)

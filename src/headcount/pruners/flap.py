@@ -8,7 +8,7 @@ structure AL-AM), and the bias makes up for the mean of what goes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,14 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from headcount.batch import Batch
-from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.inputs import InputSums, input_sums
-from headcount.pruners.scored import ScoredOnce, ScoredSettings, ScoringData, unit_sums
+from headcount.pruners.scored import ScoredOnce, ScoredSettings, unit_sums
 from headcount.pruners.settings import PrunerSettings
+from headcount.surgery.new_biases import have_biases, missing_biases
 from headcount.surgery.offloaded import refuse_offloaded
-from headcount.surgery.outputs import Output, outputs_of
+from headcount.surgery.outputs import outputs_of
+
+_WHY = "flap makes up for heads with"
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class FlapSettings(ScoredSettings):
 
     Attributes:
         compensate: add the mean of what the heads that go gave to the bias of the output
-            projection. Models without such a bias, as most language models are, are refused.
+            projection. A model without such a bias gets one, if its class has a switch for it.
     """
 
     compensate: bool = True
@@ -66,12 +68,11 @@ class Flap(ScoredOnce):
             layers.append(unit_sums(_standardised(fluctuation.square()), width) / width)
         return torch.cat(layers)
 
-    def score(self, model: nn.Module, data: ScoringData) -> None:
-        """Score the heads on a sample of the training data, if the cut can be made up for."""
+    def refuse(self, model: nn.Module) -> None:
+        """Refuse a model that cannot have the biases that make up for heads."""
         if self.settings.compensate:
-            self.bind(find_heads(model))
-            _refuse_no_bias([output for output, _ in self.outputs(model)])
-        super().score(model, data)
+            heads = find_heads(model)
+            missing_biases(model, outputs_of(model, heads, HeadMask.all(heads)), _WHY)
 
     def make_up(
         self,
@@ -82,7 +83,8 @@ class Flap(ScoredOnce):
     ) -> None:
         """Add the mean of what the heads outside the mask give to the biases.
 
-        As in the paper, it is the mean in the model before the cut.
+        As in the paper, it is the mean in the model before the cut, and a model without biases
+        gets some: its configuration then has `attention_bias`.
 
         Args:
             model: with all its heads; changed in place, for a cut with this mask.
@@ -91,14 +93,15 @@ class Flap(ScoredOnce):
             frozen: names of parameters that must not change.
 
         Raises:
-            HeadcountError: an output projection has no bias. The model is then unchanged.
+            HeadcountError: an output projection has no bias, and the model's class no switch to
+                give it one. The model is then unchanged.
         """
         heads = find_heads(model)
         mask.refuse_other_model(heads)
         outputs = [output for output in outputs_of(model, heads, mask) if output.gone]
         for output in outputs:
             refuse_offloaded(model, output.block, "fitted")
-        _refuse_no_bias(outputs)
+        have_biases(model, outputs, _WHY)
         for sums in input_sums(model, outputs, batches, done="fitted"):
             name, gone = f"{sums.output.name}.bias", sums.output.gone
             if sums.count and name not in frozen:
@@ -119,13 +122,3 @@ def _standardised(values: Tensor) -> Tensor:
     centred = values - values.mean()
     deviation = values.std()
     return centred / deviation if deviation > 1e-12 * values.abs().max() else 0.0 * centred
-
-
-def _refuse_no_bias(outputs: Sequence[Output]) -> None:
-    """Refuse projections without a bias: a new parameter would make it another architecture."""
-    for output in outputs:
-        if not output.has_bias:
-            raise HeadcountError(
-                f"flap makes up for heads with the bias of {output.name}, which has none; give "
-                "compensate: false"
-            )

@@ -23,7 +23,6 @@ from headcount.pruners.inputs import InputSums, input_sums
 from headcount.pruners.scored import ScoredSettings, ScoredThenSwapped
 from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.surgeon import refuse_no_ridge
-from headcount.surgery.compensate import RIDGE
 from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.outputs import outputs_of
 
@@ -63,7 +62,7 @@ class OsscarSettings(ScoredSettings):
         compensate: give the heads that stay the output weights of the reconstruction.
     """
 
-    ridge: float = RIDGE
+    ridge: float = 1e-2  # as in the authors' code
     compensate: bool = True
 
     def __post_init__(self) -> None:

@@ -69,6 +69,7 @@ def choose_while_training(
 
 def choose_by_scoring(run: Run, pruner: Pruner, model: PreTrainedModel) -> None:
     """Rank the heads of a fine-tuned model, which is not changed."""
+    pruner.refuse(model)
     pruner.score(model, ScoringRun(run, model))
 
 
