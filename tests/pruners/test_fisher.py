@@ -163,7 +163,7 @@ def test_gates_that_nobody_believes_end_the_tuning(monkeypatch: pytest.MonkeyPat
     plain = [p.weight.detach().clone() for p in projections_of("bert", model)]
     tuned = build("bert")
     pruner.make_up(tuned, mask, batches)
-    changed = [p.weight for p in projections_of("bert", tuned)]
+    changed = [p.weight.detach() for p in projections_of("bert", tuned)]
     gates = [float((new / old).abs().max()) for new, old in zip(changed, plain, strict=True)]
     order = sorted(range(len(gates)), key=gates.__getitem__)
     limit = (gates[order[-1]] + gates[order[-2]]) / 2
