@@ -86,11 +86,7 @@ class Rehearsal:
 
     def _fit(self, layer: int, gone: int) -> None:
         found = self.layers[layer]
-        projection = found.curvature.output.projection
-        weight, bias = found.fit(gone, self.ridge)
-        self._fits[found.curvature.output.name] = Fit(
-            weight.to(projection.weight), None if bias is None else bias.to(projection.weight)
-        )
+        self._fits[found.curvature.output.name] = found.fit(gone, self.ridge)
 
     def distance(self) -> float:
         """How far the answers are from those with all units."""
@@ -99,7 +95,13 @@ class Rehearsal:
 
     def _answer(self, output: Output, values: Tensor, answer: Tensor) -> Tensor | None:
         fit = self._fits.get(output.name)
-        return None if fit is None else nn.functional.linear(values, fit.weight, fit.bias)
+        if fit is None:
+            return None
+        if fit.weight.dtype != values.dtype or fit.weight.device != values.device:
+            # Only here it is known where the model computes: its weights may be offloaded.
+            fit = Fit(fit.weight.to(values), None if fit.bias is None else fit.bias.to(values))
+            self._fits[output.name] = fit
+        return nn.functional.linear(values, fit.weight, fit.bias)
 
 
 def measured_course(
