@@ -79,6 +79,15 @@ def test_a_course_takes_several_at_a_time_and_leaves_what_must_stay() -> None:
     assert len(told) < len(went)
 
 
+@pytest.mark.parametrize("step", [2, 3])
+def test_the_course_for_one_k_is_the_beginning_of_that_for_fewer(step: int) -> None:
+    model, batches = build("bert"), labelled(family_named("bert"))
+    whole = measured_course(rehearsal_of(model, batches), 0, step, ignored)
+    for keep in (11, 8, 5, 1):
+        some = measured_course(rehearsal_of(model, batches), keep, step, ignored)
+        assert [place for place, _ in some] == [place for place, _ in whole[: 12 - keep]]
+
+
 def test_unlikely_answers_are_counted_together() -> None:
     generator = torch.Generator().manual_seed(0)
     old, new = (torch.randn(5, 3 * LIKELY, generator=generator).double() for _ in range(2))

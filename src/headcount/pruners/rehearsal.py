@@ -128,13 +128,14 @@ def measured_course(
     while left > 0 and queue:
         rise, measured_at, place = heapq.heappop(queue)
         layer = rehearsal.layers[place]
-        more = min(step, left, len(layer.order) - rehearsal.gone[place] - layer.least)
+        more = min(step, len(layer.order) - rehearsal.gone[place] - layer.least)
         if more < 1:
             continue
         if measured_at < len(went):
             rise = (rehearsal.without(place, more) - now) / more
             heapq.heappush(queue, (rise, len(went), place))
             continue
+        more = min(more, left)  # measured as for fewer K, so that the courses for all are one
         rehearsal.remove(place, more)
         now += rise * more
         went += [(place, now)] * more
