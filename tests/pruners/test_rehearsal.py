@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import headcount as hc
 from headcount.heads.mask import HeadMask
 from headcount.pruners.curvature import curvatures
 from headcount.pruners.distance import LIKELY, Answers, Distance
+from headcount.pruners.recall import Recall
 from headcount.pruners.rehearsal import Layer, Rehearsal, measured_course
 from headcount.surgery.outputs import outputs_of
 from tests.pruners.test_surgeon import HEAD, labelled
@@ -66,6 +69,46 @@ def test_the_course_is_what_measuring_every_layer_each_time_gives() -> None:
         thorough.remove(place, 1)
         found.append((place, pytest.approx(measured[place], rel=1e-6)))
     assert lazy == found
+
+
+@families("bert", "llama", "bart", "t5", "gpt2", "albert")
+def test_what_is_recalled_is_what_would_be_computed(family: Family) -> None:
+    model, batches = build(family), labelled(family)
+    one = rehearsal_of(model, batches)
+    last = len(one.layers) - 1
+    for place, more in ((0, 1), (last, 1), (0, 1), (last, 1)):
+        measured = [one.without(p, 1) for p in range(len(one.layers))]
+        anew = rehearsal_of(model, batches)
+        for p, gone in enumerate(one.gone):
+            anew.remove(p, gone)
+        with nothing_recalled():
+            assert measured == pytest.approx([anew.without(p, 1) for p in range(len(one.layers))])
+        one.remove(place, more)
+
+
+@contextmanager
+def nothing_recalled() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Recall, "before", lambda self, output: nullcontext())
+        yield
+
+
+def test_layers_before_the_one_that_is_tried_are_not_computed_again() -> None:
+    model, batches = build("bert"), labelled(family_named("bert"))
+    rehearsal = rehearsal_of(model, batches)
+    called: list[int] = []
+    for place, layer in enumerate(model.bert.encoder.layer):
+        layer.attention.register_forward_pre_hook(lambda *_, place=place: called.append(place))
+    layers, number = len(rehearsal.layers), len(batches)
+    rehearsal.without(layers - 1, 1)
+    assert len(called) == layers * number
+    called.clear()
+    rehearsal.without(layers - 1, 2)
+    assert set(called) == {layers - 1} and len(called) == number
+    called.clear()
+    rehearsal.remove(1, 1)
+    rehearsal.without(layers - 1, 1)
+    assert set(called) == set(range(1, layers))
 
 
 def test_a_course_takes_several_at_a_time_and_leaves_what_must_stay() -> None:

@@ -75,10 +75,15 @@ class Distance:
         model: run in evaluation mode.
         batches: what it takes. Labels are read only if it has no logits, or if its decoder makes
             its inputs from them.
+
+    Attributes:
+        place: the number of the batch that goes through the model now.
+        batches: these batches; of a language model, in parts.
     """
 
     def __init__(self, model: nn.Module, batches: Sequence[Batch]) -> None:
         self.model, self.batches = model, list(batches)
+        self.place = 0  # of the batch that is answered
         self._keeps = False
         if predicts_next_token(model) and all("input_ids" in batch for batch in batches):
             self.batches = [part for batch in batches for part in parts_of(batch, TOKENS)]
@@ -90,7 +95,8 @@ class Distance:
     def now(self) -> float:
         """The mean distance of an answer; infinite if one is too large for the model's type."""
         total = number = 0.0
-        for batch, before in zip(self.batches, self._before, strict=True):
+        for place, batch in enumerate(self.batches):
+            self.place, before = place, self._before[place]
             if not before:
                 total += batch_size(batch) * self._loss(batch)
                 number += batch_size(batch)

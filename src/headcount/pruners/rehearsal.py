@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from headcount.batch import Batch
 from headcount.pruners.curvature import Curvature, Fit
 from headcount.pruners.distance import Distance
+from headcount.pruners.recall import Recall
 from headcount.surgery.outputs import Output, listening
 
 
@@ -61,16 +62,21 @@ class Rehearsal:
         self.gone = [0] * len(layers)  # units of each
         self._fits: dict[str, Fit] = {}
         self._distance = Distance(model, batches)
+        self._outputs = [layer.curvature.output for layer in layers]
+        first = self._distance.batches[0]
+        self._recall = Recall(model, self._outputs, first, lambda: self._distance.place)
 
     def without(self, layer: int, more: int) -> float:
         """The distance if so many more units of a layer were gone."""
-        with self._tried(layer, more):
-            return self.distance()
+        output = self._outputs[layer]
+        with self._tried(layer, more), self._recall.before(output):
+            return self._measured()
 
     def remove(self, layer: int, more: int) -> None:
         """Go on without so many more units of a layer."""
         self.gone[layer] += more
         self._fit(layer, self.gone[layer])
+        self._recall.forget(self._outputs[layer])
 
     @contextmanager
     def _tried(self, layer: int, more: int) -> Iterator[None]:
@@ -90,7 +96,11 @@ class Rehearsal:
 
     def distance(self) -> float:
         """How far the answers are from those with all units."""
-        with listening([layer.curvature.output for layer in self.layers], self._answer):
+        with self._recall.before(None):
+            return self._measured()
+
+    def _measured(self) -> float:
+        with listening(self._outputs, self._answer):
             return self._distance.now()
 
     def _answer(self, output: Output, values: Tensor, answer: Tensor) -> Tensor | None:

@@ -208,7 +208,7 @@ def look_round(
     homes = {output.name: _layer_of(model, output) for output in outputs}
 
     def begin(name: str, module: nn.Module, args: Any, given: Any) -> None:
-        begun[name] = [(tensor, tensor._version) for tensor in _tensors((args, given))]
+        begun[name] = [(tensor, tensor._version) for tensor in tensors_in((args, given))]
 
     def hear(output: Output, values: Tensor, answer: Tensor) -> None:
         calls[output.name] = calls.get(output.name, 0) + 1
@@ -249,11 +249,12 @@ def _layer_of(model: nn.Module, output: Output) -> str:
     return ""
 
 
-def _tensors(given: Any) -> Iterator[Tensor]:
+def tensors_in(given: Any) -> Iterator[Tensor]:
+    """The tensors of what a module takes or gives."""
     if isinstance(given, Tensor):
         yield given
     elif isinstance(given, Mapping):
-        yield from _tensors(tuple(given.values()))
+        yield from tensors_in(tuple(given.values()))
     elif isinstance(given, tuple | list):
         for part in given:
-            yield from _tensors(part)
+            yield from tensors_in(part)
