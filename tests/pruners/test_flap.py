@@ -115,12 +115,24 @@ def test_a_model_without_biases_gets_some(tmp_path: Path) -> None:
     assert torch.allclose(run(again, batches[0])["logits"], masked, atol=1e-5)
 
 
+def test_a_model_that_cannot_be_made_up_for_stays_as_it_is() -> None:
+    model, batches = build("llama"), uneven(family_named("llama"))
+    names = {name for name, _ in model.named_parameters()}
+    mask = hc.Flap(5).fit(model, batches)
+    with pytest.raises(HeadcountError, match="no data to fit"):
+        hc.Flap(5).make_up(model, mask, [])
+    assert not model.config.attention_bias
+    assert {name for name, _ in model.named_parameters()} == names
+    hc.Flap(5).make_up(model, mask, batches, frozen=names)
+    assert not any(p.any() for name, p in model.named_parameters() if name not in names)
+
+
 def test_a_class_without_a_switch_is_refused_and_unchanged() -> None:
     model, batches = build("mistral"), uneven(family_named("mistral"))
     before = {name: p.clone() for name, p in model.named_parameters()}
     said = (
-        r"bias of model.layers.0.self_attn.o_proj, which has none, and MistralForCausalLM no "
-        r"attention_bias to give it one; give compensate: false"
+        r"bias of model.layers.0.self_attn.o_proj, which has none, and MistralForCausalLM has "
+        r"no attention_bias that gives it one; give compensate: false"
     )
     with pytest.raises(HeadcountError, match=said):
         hc.Flap(5).refuse(model)

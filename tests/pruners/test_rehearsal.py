@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import BertConfig, BertForQuestionAnswering
 
 import headcount as hc
 from headcount.heads.mask import HeadMask
@@ -15,6 +18,7 @@ from headcount.pruners.curvature import curvatures
 from headcount.pruners.distance import LIKELY, Answers, Distance
 from headcount.pruners.recall import Recall
 from headcount.pruners.rehearsal import Layer, Rehearsal, measured_course
+from headcount.pruners.surgeon import ANSWERS, TOKENS, Spread
 from headcount.surgery.outputs import outputs_of
 from tests.pruners.test_surgeon import HEAD, labelled
 from tests.tiny import Family, build, families, family_named
@@ -23,7 +27,7 @@ from tests.tiny import Family, build, families, family_named
 def rehearsal_of(model: Any, batches: list[Any], least: int = 0) -> Rehearsal:
     heads = hc.find_heads(model)
     found = curvatures(model, outputs_of(model, heads, HeadMask.all(heads)), batches)
-    layers = [Layer(c, HEAD, c.removal_costs(HEAD, 1e-3).argsort().tolist(), least) for c in found]
+    layers = [Layer(c, HEAD, c.removal_costs(HEAD, 1e-3), least) for c in found]
     return Rehearsal(model, layers, batches, 1e-3)
 
 
@@ -109,6 +113,101 @@ def test_layers_before_the_one_that_is_tried_are_not_computed_again() -> None:
     rehearsal.remove(1, 1)
     rehearsal.without(layers - 1, 1)
     assert set(called) == set(range(1, layers))
+
+
+def test_a_model_without_logits_is_measured_by_its_loss() -> None:
+    """The course begins at the loss of the unpruned model, not at 0."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        hidden_size=32, num_attention_heads=4, num_hidden_layers=3, intermediate_size=32,
+        vocab_size=50, initializer_range=0.5,
+    )  # fmt: skip
+    model = BertForQuestionAnswering(config).eval()
+    ids = torch.randint(0, 50, (6, 9))
+    batches = [{"input_ids": ids, "start_positions": ids[:, 0] % 9, "end_positions": ids[:, 1] % 9}]
+    lazy = measured_course(rehearsal_of(model, batches), 4, 1, ignored)
+    thorough, start, found = rehearsal_of(model, batches), 0.0, []
+    start = thorough.distance()
+    assert start == pytest.approx(float(model(**batches[0]).loss.detach()), rel=1e-6)
+    for _ in lazy:
+        measured = [thorough.without(place, 1) for place in range(3)]
+        place = min(range(3), key=measured.__getitem__)
+        thorough.remove(place, 1)
+        found.append((place, measured[place] - start))
+    # Stale measurements may be above new ones here: a loss can fall without a head.
+    assert lazy[0][0] == found[0][0]
+    assert lazy[0][1] == pytest.approx(found[0][1], rel=1e-4)
+    assert len({place for place, _ in lazy[:6]}) > 1
+
+
+def test_a_course_ends_where_answers_are_too_large() -> None:
+    model, batches = build("bert"), labelled(family_named("bert"))
+    rehearsal = rehearsal_of(model, batches)
+    plain = rehearsal.without
+
+    def without(place: int, more: int) -> float:
+        return float("inf") if sum(rehearsal.gone) >= 3 or place == 0 else plain(place, more)
+
+    rehearsal.without = without  # type: ignore[method-assign]
+    went = measured_course(rehearsal, 1, 1, ignored)
+    assert len(went) == 3 and 0 not in [place for place, _ in went]
+    assert all(torch.isfinite(torch.tensor(distance)) for _, distance in went)
+
+
+def said(problem: str | None, logits: Tensor) -> Any:
+    """A model of one layer that answers with these logits, whatever it is asked."""
+
+    class Says(torch.nn.Module):
+        config = SimpleNamespace(problem_type=problem, is_encoder_decoder=False)
+        gives_vectors = problem == "vectors"
+        now = logits
+
+        def forward(self, input_ids: Tensor) -> Any:
+            return SimpleNamespace(logits=self.now)
+
+    return Says()
+
+
+@pytest.mark.parametrize("problem", [None, "multi_label_classification", "regression", "vectors"])
+def test_every_kind_of_answer_has_its_distance(problem: str | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    old, new = torch.randn(2, 4, 3, generator=generator)
+    model: Any = said(problem, old)
+    distance = Distance(model, [{"input_ids": torch.zeros(4, 2)}])
+    assert distance.now() == pytest.approx(0.0, abs=1e-6)
+    model.now = new
+    if problem is None:
+        p, q = old.softmax(-1), new.softmax(-1)
+        expected = (p * (p / q).log()).sum(-1).mean()
+    elif problem == "multi_label_classification":
+        p, q = old.sigmoid(), new.sigmoid()
+        both = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+        expected = both.sum(-1).mean()
+    elif problem == "regression":
+        expected = (old - new).square().sum(-1).mean()
+    else:
+        expected = (1 - torch.cosine_similarity(old, new)).mean()
+    assert distance.now() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_layers_are_compared_on_batches_from_all_over_the_data() -> None:
+    def batches(number: int, size: int, length: int) -> list[Any]:
+        return [
+            {"input_ids": torch.full((size, length), place), "labels": torch.zeros(size)}
+            for place in range(number)
+        ]
+
+    def kept(number: int, size: int, length: int) -> list[int]:
+        spread, given = Spread(), batches(number, size, length)
+        assert [id(b) for b in spread.watching(iter(given))] == [id(b) for b in given]
+        assert len(spread._kept) <= 4 * max(1, -(-ANSWERS // size), -(-TOKENS // (size * length)))
+        return [int(batch["input_ids"][0, 0]) for batch in spread.batches()]
+
+    assert kept(15, 32, 40) == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert kept(1, 32, 40) == [0]
+    assert len(kept(1000, 32, 40)) == ANSWERS // 32 and kept(1000, 32, 40)[-1] > 800
+    assert len(kept(100, 64, 4)) == TOKENS // (64 * 4)
+    assert kept(9, 512, 64) == [4]
 
 
 def test_a_course_takes_several_at_a_time_and_leaves_what_must_stay() -> None:

@@ -112,7 +112,8 @@ class Curvature:
         if self.places and stays.any() and not stays.all():
             damped = self._damped(ridge)
             lost = damped[stays][:, ~stays] @ whole[:, ~stays].T
-            found[:, stays] += torch.linalg.solve(damped[stays][:, stays], lost).T
+            lower = torch.linalg.cholesky(damped[stays][:, stays])
+            found[:, stays] += torch.cholesky_solve(lost, lower).T
         return Fit(found[:, :-1], found[:, -1]) if self.output.has_bias else Fit(found, None)
 
     def _weight(self) -> Tensor:

@@ -1,7 +1,7 @@
 """How far a model's answers are from those that it gave before something was changed.
 
-No labels are read. A distance to the model's own answers is measured on far fewer examples than a
-loss: what an example says about every head is hardly drowned by how hard the example is.
+No labels are read. Far fewer examples are needed than for a loss, which differs much from one
+example to another. The distance to a model's own answers is 0 for all of them at first.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from headcount.heads.blocks import Kind
 from headcount.surgery.outputs import tokens_among
 
 LIKELY = 64  # answers that are told apart: a vocabulary has many thousands, most never given
-TOKENS = 1024  # of a language model at once, and the places of its texts that are compared:
-EVERY = 4
+TOKENS = 1024  # of a language model at once
+EVERY = 4  # of the places of its texts, each fourth is compared
 
 
 class Answers(NamedTuple):
@@ -58,10 +58,10 @@ class Answers(NamedTuple):
 
 def _logs(logits: Tensor, likely: Tensor) -> Tensor:
     """Log-probabilities of some answers, and of all others together."""
-    logs = logits.double().log_softmax(-1)
+    logs = (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
     own = logs.gather(-1, likely)
     rest = logs.scatter(-1, likely, -math.inf).logsumexp(-1, keepdim=True)
-    return torch.cat([own, rest], -1)
+    return torch.cat([own, rest], -1).cpu().double()  # not all devices have float64
 
 
 class Distance:
@@ -109,7 +109,7 @@ class Distance:
     def _said(self, batch: Batch) -> Iterator[Tensor]:
         """What the model says to each example, a row per place; nothing if it has no logits."""
         said, batch = self._logits(batch)
-        if not isinstance(said, Tensor) or said.shape[0] != batch_size(batch):
+        if not isinstance(said, Tensor) or said.dim() > 3 or len(said) != batch_size(batch):
             return
         if said.dim() < 3:
             yield said
@@ -126,11 +126,11 @@ class Distance:
     def _logits(self, batch: Batch) -> tuple[Any, Batch]:
         """The logits, and the batch as it is at their places."""
         given = {**without_cache(self.model), **batch}
+        if not _is_encoder_decoder(self.model):
+            given.pop("labels", None)  # for which a loss would be computed
         if self._keeps:
             ids = given["input_ids"]
-            places = _places(ids)
-            given.pop("labels", None)
-            given["logits_to_keep"] = places
+            places = given["logits_to_keep"] = _places(ids)
             batch = {
                 name: value[:, places]
                 for name, value in batch.items()
@@ -148,20 +148,19 @@ class Distance:
         places = _places(inputs["input_ids"])
         given = {**without_cache(self.model), **inputs}
         with torch.no_grad(), evaluating(self.model):
-            whole = self.model(**given).logits
+            wanted = self.model(**given).logits[:, places]
             some = self.model(**given, logits_to_keep=places).logits
-        wanted = whole[:, places]
         return some.shape == wanted.shape and torch.allclose(some, wanted, rtol=1e-2, atol=1e-3)
 
     def _kept(self, said: Tensor) -> Tensor | Answers:
-        return said if self._are_numbers(said) else Answers.of(self._choices(said))
+        return said.float() if self._are_numbers(said) else Answers.of(self._choices(said))
 
     def _between(self, old: Tensor | Answers, new: Tensor) -> float:
         if isinstance(old, Answers):
             return old.divergence(self._choices(new))
         if gives_vectors(self.model):
-            return float((1 - torch.cosine_similarity(old.double(), new.double())).sum())
-        return float((old.double() - new.double()).square().sum())
+            return float((1 - torch.cosine_similarity(old, new.float())).sum())
+        return float((old - new.float()).square().sum())
 
     def _are_numbers(self, said: Tensor) -> bool:
         return gives_vectors(self.model) or said.shape[-1] == 1 or self._problem == "regression"
@@ -181,10 +180,13 @@ class Distance:
             return float(loss_of(self.model, {**without_cache(self.model), **batch}))
 
 
-def _places(ids: Tensor) -> Tensor:
-    """The places of texts that are compared, with the last one."""
+def _places(ids: Tensor) -> list[int]:
+    """The places of texts that are compared, with the last one.
+
+    A list is on no device: the head of a large model may be on another one than the texts.
+    """
     length = ids.shape[1]
-    return torch.arange((length - 1) % EVERY, length, EVERY, device=ids.device)
+    return list(range((length - 1) % EVERY, length, EVERY))
 
 
 def _is_encoder_decoder(model: nn.Module) -> bool:

@@ -71,8 +71,8 @@ class Flap(ScoredOnce):
     def refuse(self, model: nn.Module) -> None:
         """Refuse a model that cannot have the biases that make up for heads."""
         if self.settings.compensate:
-            heads = find_heads(model)
-            missing_biases(model, outputs_of(model, heads, HeadMask.all(heads)), _WHY)
+            self.bind(find_heads(model))
+            missing_biases(model, [output for output, _ in self.outputs(model)], _WHY)
 
     def make_up(
         self,
@@ -99,12 +99,15 @@ class Flap(ScoredOnce):
         heads = find_heads(model)
         mask.refuse_other_model(heads)
         outputs = [output for output in outputs_of(model, heads, mask) if output.gone]
-        for output in outputs:
-            refuse_offloaded(model, output.block, "fitted")
-        have_biases(model, outputs, _WHY)
-        for sums in input_sums(model, outputs, batches, done="fitted"):
+        named = missing_biases(model, outputs, _WHY)
+        for block in heads.blocks if named else [output.block for output in outputs]:
+            refuse_offloaded(model, block, "fitted")
+        found = input_sums(model, outputs, batches, done="fitted")
+        have_biases(model, named)
+        for sums in found:
             name, gone = f"{sums.output.name}.bias", sums.output.gone
-            if sums.count and name not in frozen:
+            fixed = name in frozen or (name in named and f"{sums.output.name}.weight" in frozen)
+            if sums.count and not fixed:
                 given = sums.weight()[:, gone] @ (sums.total[gone] / sums.count)
                 with torch.no_grad():
                     bias = model.get_parameter(name)

@@ -29,14 +29,20 @@ class Layer(NamedTuple):
     Attributes:
         curvature: what is known about its output projection.
         width: inputs of a unit.
-        order: its units, the first to go first.
+        costs: what each of its units costs by the quadratic model.
         least: how many of them stay in any case.
     """
 
     curvature: Curvature
     width: int
-    order: Sequence[int]
+    costs: Tensor
     least: int
+
+    @property
+    def order(self) -> list[int]:
+        """Its units, the first to go first."""
+        order: list[int] = self.costs.argsort(stable=True).tolist()
+        return order
 
     def fit(self, gone: int, ridge: float) -> Fit:
         """The output weights without the first units to go."""
@@ -52,7 +58,7 @@ class Rehearsal:
         model: the model to measure.
         layers: its blocks, with the heads that may go.
         batches: what is measured on.
-        ridge: the penalty on changing weights; see `compensate`.
+        ridge: the penalty on changing weights, in units of the mean square of the values.
     """
 
     def __init__(
@@ -61,6 +67,7 @@ class Rehearsal:
         self.layers, self.ridge = layers, ridge
         self.gone = [0] * len(layers)  # units of each
         self._fits: dict[str, Fit] = {}
+        self._last: dict[tuple[int, int], Fit] = {}  # by layer and units gone: what was tried last
         self._distance = Distance(model, batches)
         self._outputs = [layer.curvature.output for layer in layers]
         first = self._distance.batches[0]
@@ -80,7 +87,7 @@ class Rehearsal:
 
     @contextmanager
     def _tried(self, layer: int, more: int) -> Iterator[None]:
-        name = self.layers[layer].curvature.output.name
+        name = self._outputs[layer].name
         before = self._fits.get(name)
         self._fit(layer, self.gone[layer] + more)
         try:
@@ -91,8 +98,9 @@ class Rehearsal:
                 self._fits[name] = before
 
     def _fit(self, layer: int, gone: int) -> None:
-        found = self.layers[layer]
-        self._fits[found.curvature.output.name] = found.fit(gone, self.ridge)
+        fit = self._last.get((layer, gone)) or self.layers[layer].fit(gone, self.ridge)
+        self._last = {key: other for key, other in self._last.items() if key[0] != layer}
+        self._last[layer, gone] = self._fits[self._outputs[layer].name] = fit
 
     def distance(self) -> float:
         """How far the answers are from those with all units."""
@@ -131,25 +139,30 @@ def measured_course(
 
     Returns:
         The layer that each unit went from, with the distance then, in the order in which they went.
+        They are fewer if without any more the answers would be too large for the model's type.
     """
     went: list[tuple[int, float]] = []
-    now, left = 0.0, sum(len(layer.order) for layer in rehearsal.layers) - keep
-    queue = [(-math.inf, -1, place) for place in range(len(rehearsal.layers))]  # never measured
+    start = now = rehearsal.distance()
+    left = sum(len(layer.costs) for layer in rehearsal.layers) - keep
+    tell(0)
+    queue = [(-math.inf, 0.0, place, -1) for place in range(len(rehearsal.layers))]
     while left > 0 and queue:
-        rise, measured_at, place = heapq.heappop(queue)
-        layer = rehearsal.layers[place]
-        more = min(step, len(layer.order) - rehearsal.gone[place] - layer.least)
+        rise, cost, place, measured_at = heapq.heappop(queue)
+        layer, gone = rehearsal.layers[place], rehearsal.gone[place]
+        more = min(step, len(layer.costs) - gone - layer.least)
         if more < 1:
             continue
         if measured_at < len(went):
             rise = (rehearsal.without(place, more) - now) / more
-            heapq.heappush(queue, (rise, len(went), place))
+            if math.isfinite(rise):
+                cost = float(layer.costs[layer.order[gone]])  # decides between equal ones
+                heapq.heappush(queue, (rise, cost, place, len(went)))
             continue
-        more = min(more, left)  # measured as for fewer K, so that the courses for all are one
+        more = min(more, left)  # measured as for a smaller K, so that the courses for all are one
         rehearsal.remove(place, more)
         now += rise * more
-        went += [(place, now)] * more
+        went += [(place, now - start)] * more
         left -= more
         tell(len(went))
-        heapq.heappush(queue, (rise, -1, place))
+        heapq.heappush(queue, (rise, cost, place, -1))
     return went

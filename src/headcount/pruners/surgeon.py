@@ -1,9 +1,9 @@
-"""Surgeon: the heads whose loss the others can make up for are the first to go.
+"""Surgeon: heads that the others can replace are the first to go.
 
 Michel et al. ask how much the loss feels a head as the model stands. What counts after a cut is how
-much it misses the head once the output weights of those that stay are fitted anew, which a head
-that says what others say too survives least. That is Optimal Brain Surgeon (Hassibi and Stork
-1993), with whole heads for weights.
+much it misses the head when the output weights of the others were fitted anew. A head that says
+what others say too is missed little then. That is Optimal Brain Surgeon (Hassibi and Stork 1993),
+with whole heads for weights.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ class Surgeon(Scored):
         """Rank the heads on a sample of the training data."""
         self.bind(find_heads(model))
         batches = data.batches(self.settings, 1)
-        self.fit(model, batches, data.told("rehearsing the cut", self.units.heads - self.count))
+        units = self.units
+        number = (units.heads - self.count) // units.step
+        self.fit(model, batches, data.told("rehearsing the cut", number))
 
     def signature(self) -> list[str]:
         """Whether layers were compared by measurement."""
@@ -118,8 +120,9 @@ def removal_costs(
 
     A quadratic model of the loss gives the order in which each layer loses its heads. With
     `down_to`, heads then go in turn in a rehearsal, which measures which layer loses the next one;
-    see `measured_course`. A head costs what the answers have changed by when it goes. In an even
-    layout there is nothing to compare.
+    see `measured_course`. A head costs what the answers have changed by when it goes. Those that
+    stay get a rank on top of that, by the quadratic model. In an even layout there is nothing to
+    compare.
 
     Args:
         model: fine-tuned, cut before or not; it is not changed.
@@ -137,19 +140,20 @@ def removal_costs(
         for output in outputs_of(model, heads, HeadMask.all(heads))
         if output.block.name in sizes
     ]
-    seen: list[Batch] = []
-    found = curvatures(model, outputs, _noted(batches, seen))
+    measured = down_to is not None and down_to < units.heads and not scope.even
+    seen = Spread()
+    found = curvatures(model, outputs, seen.watching(batches) if measured else batches)
     widths = [c.output.block.head_size * sizes[c.output.block.name] for c in found]
     costs = [c.removal_costs(width, ridge) for c, width in zip(found, widths, strict=True)]
-    if down_to is not None and not scope.even:
+    if measured and down_to is not None:
         layers = [
-            Layer(curvature, width, cost.argsort().tolist(), _least(units, curvature))
+            Layer(curvature, width, cost, _least(units, curvature))
             for curvature, width, cost in zip(found, widths, costs, strict=True)
         ]
-        rehearsal = Rehearsal(model, layers, _some_of(seen, found), ridge)
+        rehearsal = Rehearsal(model, layers, seen.batches(), ridge)
         step = math.ceil(len(units) / STEPS)
         went = measured_course(rehearsal, down_to // units.step, step, tell or (lambda done: None))
-        costs = _measured_costs(layers, costs, went)
+        costs = _measured_costs(layers, went)
     scores = units.divided(torch.cat(costs))
     indices = [heads.indices[place] for place in scope.positions(heads)]
     return dict(zip(indices, scores.tolist(), strict=True))
@@ -161,41 +165,56 @@ def _least(units: Units, curvature: Curvature) -> int:
     return math.ceil(units.min_per_block / units.sizes[place])
 
 
-def _measured_costs(
-    layers: Sequence[Layer], costs: Sequence[Tensor], went: Sequence[tuple[int, float]]
-) -> list[Tensor]:
+def _measured_costs(layers: Sequence[Layer], went: Sequence[tuple[int, float]]) -> list[Tensor]:
     """The distance at which each unit went; those that stayed come after, by the quadratic model.
 
     A unit never costs less than one that went before it.
     """
-    found = [torch.zeros_like(cost) for cost in costs]
+    found = [torch.zeros_like(layer.costs) for layer in layers]
+    orders = [layer.order for layer in layers]
     gone, highest = [0] * len(layers), 0.0
     for place, distance in went:
         # Slightly more, because equal scores would be ranked by the heads' numbers.
         highest = max(highest * (1 + 1e-9), distance, 1e-300)
-        found[place][layers[place].order[gone[place]]] = highest
+        found[place][orders[place][gone[place]]] = highest
         gone[place] += 1
-    top = max((float(cost.max()) for cost in costs), default=0.0) or 1.0
+    top = max((float(layer.costs.max()) for layer in layers if len(layer.costs)), default=0.0)
     for place, layer in enumerate(layers):
-        stayed = list(layer.order[gone[place] :])
-        found[place][stayed] = max(highest, 1e-300) * (2 + costs[place][stayed] / top)
+        stayed = orders[place][gone[place] :]
+        found[place][stayed] = max(highest, 1e-300) * (2 + layer.costs[stayed] / (top or 1.0))
     return found
 
 
-def _noted(batches: Iterable[Batch], seen: list[Batch]) -> Iterator[Batch]:
-    """The batches, which are kept as they come by."""
-    for batch in batches:
-        seen.append(batch)
-        yield batch
+class Spread:
+    """A few of the batches that come by, from all over them: enough to compare layers on."""
+
+    def __init__(self) -> None:
+        self._kept: list[Batch] = []
+        self._every, self._wanted = 1, 1
+
+    def watching(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches, some of which are kept."""
+        for place, batch in enumerate(batches):
+            if not place:
+                self._wanted = _batches_wanted(batch)
+            if place % self._every == 0:
+                self._kept.append(batch)
+            if len(self._kept) > 4 * self._wanted:  # there may be more than fit into memory
+                self._kept, self._every = self._kept[::2], 2 * self._every
+            yield batch
+
+    def batches(self) -> list[Batch]:
+        """Those that were kept, as many as are wanted."""
+        number = min(self._wanted, len(self._kept))
+        step = len(self._kept) / max(number, 1)
+        return [self._kept[int((place + 0.5) * step)] for place in range(number)]
 
 
-def _some_of(batches: list[Batch], found: Sequence[Curvature]) -> list[Batch]:
-    """Batches from all over the list, enough to compare layers on."""
-    examples = max((c.examples for c in found), default=1)
-    tokens = max((c.places for c in found), default=0) / examples  # of an example
-    one = batches[0]
-    labels = one.get("labels")
-    answers = labels[0].numel() if isinstance(labels, Tensor) and labels.dim() == 2 else 1
-    wanted = max(TOKENS / max(tokens, 1.0), ANSWERS / answers) / batch_size(one)
-    every = max(int(len(batches) / wanted), 1)
-    return batches[::every][: math.ceil(wanted)]
+def _batches_wanted(one: Batch) -> int:
+    """How many batches like this one have enough tokens and answers."""
+    size = batch_size(one)
+    shown, labels = one.get("attention_mask", one.get("input_ids")), one.get("labels")
+    tokens = shown.numel() / size if isinstance(shown, Tensor) else TOKENS
+    several = isinstance(labels, Tensor) and labels.dim() == 2 and not labels.is_floating_point()
+    answers = labels[0].numel() if isinstance(labels, Tensor) and several else 1
+    return math.ceil(max(TOKENS / tokens, ANSWERS / answers) / size)

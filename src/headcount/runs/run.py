@@ -245,7 +245,7 @@ class ScoringRun:
 
         def tell(done: int) -> None:
             nonlocal begun
-            if not begun:  # the data is scored before it
+            if not begun:  # not before: going through the data is a stage of its own
                 self.run.progress.begin(what, times)
                 begun = True
             self.run.progress.advance(done)

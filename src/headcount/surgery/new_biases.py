@@ -8,7 +8,7 @@ the configuration knows about it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
@@ -36,15 +36,14 @@ def missing_biases(model: nn.Module, outputs: Sequence[Output], why: str) -> set
     for output in missing:
         if f"{output.name}.bias" not in names:
             raise HeadcountError(
-                f"{why} the bias of {output.name}, which has none, and {type(model).__name__} no "
-                f"{SWITCH} to give it one; give compensate: false"
+                f"{why} the bias of {output.name}, which has none, and {type(model).__name__} has "
+                f"no {SWITCH} that gives it one; give compensate: false"
             )
     return names
 
 
-def have_biases(model: nn.Module, outputs: Sequence[Output], why: str) -> None:
-    """Give the model, in place, the biases that are missing; see `missing_biases`."""
-    names = missing_biases(model, outputs, why)
+def have_biases(model: nn.Module, names: Collection[str]) -> None:
+    """Give the model, in place, the biases that `missing_biases` found."""
     for name in names:
         module = model.get_submodule(name.removesuffix(".bias"))
         weight = module.weight

@@ -141,9 +141,10 @@ def tokens_among(values: Tensor, model: nn.Module, batch: Batch, kind: Kind) -> 
     counts = rows.new_ones(len(rows)).bool()
     places_first = getattr(getattr(model, "config", None), "model_type", None) == "fsmt"
     for marks in _marks(model, batch, kind, shape[0] if places_first else shape[-1]):
-        turned = marks.T if places_first else marks
-        if turned.shape == shape:
-            counts &= turned.flatten().to(rows.device)
+        for turned in (marks.T, marks) if places_first else (marks,):  # its logits are not
+            if turned.shape == shape:
+                counts &= turned.flatten().to(rows.device)
+                break
     return rows[counts]
 
 
