@@ -97,7 +97,7 @@ def jobs(model: PreTrainedModel, tokens: int) -> dict[str, Job]:
     return {
         "forward": forward,
         "forward and backward": forward_backward,
-        "surgeon's scores": lambda: hc.Surgeon(len(heads) // 2).fit(model, batches),
+        "surgeon's scores": lambda: hc.Surgeon(len(heads) // 2, measured=False).fit(model, batches),
         "Michel's scores": lambda: hc.Michel(len(heads) // 2).fit(model, batches),
         "the fit": fit,
     }
