@@ -95,6 +95,7 @@ def test_the_surgeon_fits_with_its_own_ridge_and_leaves_what_is_frozen(
     given = {"plain": {}, "stiff": {"ridge": 1e6}, "frozen": {"freeze": ["bert.encoder.layer.0.*"]}}
     found = {}
     for name, own in given.items():
+        own = {"measured": False, **own}  # each layer loses a head then
         chosen = replace(settings, method="surgeon", settings=own)
         prune(chosen, tmp_path / name, base=tmp_path / "base", speed=False)
         found[name] = load_file(tmp_path / name / "model.safetensors")
