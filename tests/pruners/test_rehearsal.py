@@ -17,8 +17,14 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners.curvature import curvatures
 from headcount.pruners.distance import LIKELY, Answers, Distance
 from headcount.pruners.recall import Recall
-from headcount.pruners.rehearsal import Layer, Rehearsal, measured_course
-from headcount.pruners.surgeon import ANSWERS, TOKENS, Spread
+from headcount.pruners.rehearsal import (
+    ANSWERS,
+    TOKENS,
+    Layer,
+    Rehearsal,
+    Spread,
+    measured_course,
+)
 from headcount.surgery.outputs import outputs_of
 from tests.pruners.test_surgeon import HEAD, labelled
 from tests.tiny import Family, build, families, family_named

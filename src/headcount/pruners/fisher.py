@@ -91,12 +91,6 @@ class Fisher(ScoredThenSwapped[Tensor]):
         paper's range, it and all after it stay as they are. The paper compares the sums of a
         layer's output and its residual. Here the outputs of the projection are compared, because
         where a residual is added differs between models.
-
-        Args:
-            model: with all its heads; changed in place, for a cut with this mask.
-            mask: the heads that stay.
-            batches: a few hundred examples.
-            frozen: names of parameters that must not change.
         """
         if self.settings.tune:
             heads = find_heads(model)

@@ -86,12 +86,6 @@ class Flap(ScoredOnce):
         As in the paper, it is the mean in the model before the cut, and a model without biases
         gets some: its configuration then has `attention_bias`.
 
-        Args:
-            model: with all its heads; changed in place, for a cut with this mask.
-            mask: the heads that stay.
-            batches: a few hundred examples.
-            frozen: names of parameters that must not change.
-
         Raises:
             HeadcountError: an output projection has no bias, and the model's class no switch to
                 give it one. The model is then unchanged.

@@ -121,12 +121,6 @@ class Osscar(ScoredThenSwapped[Layer]):
 
         X is what goes into the projections before the cut, as when the heads were chosen. Biases
         stay as they are.
-
-        Args:
-            model: with all its heads; changed in place, for a cut with this mask.
-            mask: the heads that stay.
-            batches: a few hundred examples.
-            frozen: names of parameters that must not change.
         """
         heads = find_heads(model)
         mask.refuse_other_model(heads)

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from headcount.batch import Batch
+from headcount.batch import Batch, batch_size
 from headcount.pruners.curvature import Curvature, Fit
 from headcount.pruners.distance import Distance
 from headcount.pruners.recall import Recall
 from headcount.surgery.outputs import Output, listening
+
+# What layers are compared on: so many answers at least, and so many tokens.
+ANSWERS, TOKENS = 256, 2048
 
 
 class Layer(NamedTuple):
@@ -166,3 +169,38 @@ def measured_course(
         tell(len(went))
         heapq.heappush(queue, (rise, cost, place, -1))
     return went
+
+
+class Spread:
+    """A few of the batches that come by, from all over them: enough to compare layers on."""
+
+    def __init__(self) -> None:
+        self._kept: list[Batch] = []
+        self._every, self._wanted = 1, 1
+
+    def watching(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """The same batches, some of which are kept."""
+        for place, batch in enumerate(batches):
+            if not place:
+                self._wanted = _batches_wanted(batch)
+            if place % self._every == 0:
+                self._kept.append(batch)
+            if len(self._kept) > 4 * self._wanted:  # there may be more than fit into memory
+                self._kept, self._every = self._kept[::2], 2 * self._every
+            yield batch
+
+    def batches(self) -> list[Batch]:
+        """Those that were kept, as many as are wanted."""
+        number = min(self._wanted, len(self._kept))
+        step = len(self._kept) / max(number, 1)
+        return [self._kept[int((place + 0.5) * step)] for place in range(number)]
+
+
+def _batches_wanted(one: Batch) -> int:
+    """How many batches like this one have enough tokens and answers."""
+    size = batch_size(one)
+    shown, labels = one.get("attention_mask", one.get("input_ids")), one.get("labels")
+    tokens = shown.numel() / size if isinstance(shown, Tensor) else TOKENS
+    several = isinstance(labels, Tensor) and labels.dim() == 2 and not labels.is_floating_point()
+    answers = labels[0].numel() if isinstance(labels, Tensor) and several else 1
+    return math.ceil(max(TOKENS / tokens, ANSWERS / answers) / size)

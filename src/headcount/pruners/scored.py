@@ -12,11 +12,13 @@ from torch import Tensor, nn
 
 from headcount.batch import Batch
 from headcount.errors import HeadcountError, SettingError
+from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.base import Needs, Pruner
 from headcount.pruners.choice import Keep
 from headcount.pruners.settings import PostHocSettings, PrunerSettings
+from headcount.pruners.units import Units
 from headcount.surgery.outputs import Output, outputs_of
 
 Labels = Literal["given", "none"]
@@ -111,13 +113,7 @@ class Scored(Pruner):
 
     def outputs(self, model: nn.Module) -> list[tuple[Output, int]]:
         """The output projections of the scope, each with the number of inputs that a unit has."""
-        heads, units = self.bound(), self.units
-        sizes = {block.name: size for block, size in zip(units.blocks, units.sizes, strict=True)}
-        return [
-            (output, output.block.head_size * sizes[output.block.name])
-            for output in outputs_of(model, heads, HeadMask.all(heads))
-            if output.block.name in sizes
-        ]
+        return unit_outputs(model, self.bound(), self.units)
 
     def kept_units(self) -> list[Tensor]:
         """Which units of each block the mask keeps, for the blocks that have heads."""
@@ -208,6 +204,16 @@ class ScoredThenSwapped(ScoredOnData, Generic[Layer]):
         self.scores = self.units.divided(torch.cat([self.worth_in(layer) for layer in layers]))
         self.insist_on(torch.cat(list(map(self.swapped, self.kept_units(), layers))))
         return self.mask()
+
+
+def unit_outputs(model: nn.Module, heads: HeadMap, units: Units) -> list[tuple[Output, int]]:
+    """The output projections of these units' blocks, each with the inputs that a unit has."""
+    sizes = {block.name: size for block, size in zip(units.blocks, units.sizes, strict=True)}
+    return [
+        (output, output.block.head_size * sizes[output.block.name])
+        for output in outputs_of(model, heads, HeadMask.all(heads))
+        if output.block.name in sizes
+    ]
 
 
 def unit_sums(values: Tensor, width: int) -> Tensor:

@@ -9,28 +9,25 @@ with whole heads for weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from headcount.batch import Batch, batch_size
+from headcount.batch import Batch
 from headcount.errors import SettingError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.choice import Scope
 from headcount.pruners.curvature import Curvature, curvatures
-from headcount.pruners.rehearsal import Layer, Rehearsal, measured_course
-from headcount.pruners.scored import Scored, ScoredSettings, ScoringData
+from headcount.pruners.rehearsal import Layer, Rehearsal, Spread, measured_course
+from headcount.pruners.scored import Scored, ScoredSettings, ScoringData, unit_outputs
 from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.units import Units
 from headcount.surgery.compensate import RIDGE
-from headcount.surgery.outputs import outputs_of
 
-# What layers are compared on: so many answers at least, and so many tokens.
-ANSWERS, TOKENS = 256, 2048
 STEPS = 256  # of the rehearsal of a large model, which takes several heads at a time
 
 
@@ -134,16 +131,12 @@ def removal_costs(
     """
     heads = find_heads(model)
     units = scope.units(heads)
-    sizes = {block.name: size for block, size in zip(units.blocks, units.sizes, strict=True)}
-    outputs = [
-        output
-        for output in outputs_of(model, heads, HeadMask.all(heads))
-        if output.block.name in sizes
-    ]
+    outputs = unit_outputs(model, heads, units)
+    widths = [width for _, width in outputs]
     measured = down_to is not None and down_to < units.heads and not scope.even
     seen = Spread()
-    found = curvatures(model, outputs, seen.watching(batches) if measured else batches)
-    widths = [c.output.block.head_size * sizes[c.output.block.name] for c in found]
+    asked = seen.watching(batches) if measured else batches
+    found = curvatures(model, [output for output, _ in outputs], asked)
     costs = [c.removal_costs(width, ridge) for c, width in zip(found, widths, strict=True)]
     if measured and down_to is not None:
         layers = [
@@ -183,38 +176,3 @@ def _measured_costs(layers: Sequence[Layer], went: Sequence[tuple[int, float]]) 
         stayed = orders[place][gone[place] :]
         found[place][stayed] = max(highest, 1e-300) * (2 + layer.costs[stayed] / (top or 1.0))
     return found
-
-
-class Spread:
-    """A few of the batches that come by, from all over them: enough to compare layers on."""
-
-    def __init__(self) -> None:
-        self._kept: list[Batch] = []
-        self._every, self._wanted = 1, 1
-
-    def watching(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The same batches, some of which are kept."""
-        for place, batch in enumerate(batches):
-            if not place:
-                self._wanted = _batches_wanted(batch)
-            if place % self._every == 0:
-                self._kept.append(batch)
-            if len(self._kept) > 4 * self._wanted:  # there may be more than fit into memory
-                self._kept, self._every = self._kept[::2], 2 * self._every
-            yield batch
-
-    def batches(self) -> list[Batch]:
-        """Those that were kept, as many as are wanted."""
-        number = min(self._wanted, len(self._kept))
-        step = len(self._kept) / max(number, 1)
-        return [self._kept[int((place + 0.5) * step)] for place in range(number)]
-
-
-def _batches_wanted(one: Batch) -> int:
-    """How many batches like this one have enough tokens and answers."""
-    size = batch_size(one)
-    shown, labels = one.get("attention_mask", one.get("input_ids")), one.get("labels")
-    tokens = shown.numel() / size if isinstance(shown, Tensor) else TOKENS
-    several = isinstance(labels, Tensor) and labels.dim() == 2 and not labels.is_floating_point()
-    answers = labels[0].numel() if isinstance(labels, Tensor) and several else 1
-    return math.ceil(max(TOKENS / tokens, ANSWERS / answers) / size)
