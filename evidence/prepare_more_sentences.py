@@ -4,7 +4,8 @@
 
 The first two have a header with `sentence1` and `sentence2`, the last an English sentence in its
 first column. `train-more.txt` gets `train.txt`, 40,000 sentences of each of the first two and
-10,000 of the last, none of which is in `choose.csv` or `report.csv`.
+10,000 of the last, none of which is in `choose.csv` or `report.csv`. `--times 2` takes twice as
+many, into `train-more-2.txt`.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def drawn(texts: Iterable[str], number: int, draw: random.Random) -> list[str]:
     return fitting[:number]
 
 
-def prepare(place: Path, snli: Path, mnli: Path, tatoeba: Path) -> None:
+def prepare(place: Path, snli: Path, mnli: Path, tatoeba: Path, times: int) -> None:
     """Write `train-more.txt`."""
     draw = random.Random(0)
-    more = drawn(of_pairs(snli), 40_000, draw) + drawn(of_pairs(mnli), 40_000, draw)
-    more += drawn(of_first_column(tatoeba), 10_000, draw)
+    more = [text for path in (snli, mnli) for text in drawn(of_pairs(path), 40_000 * times, draw)]
+    more += drawn(of_first_column(tatoeba), 10_000 * times, draw)
     held_out: set[str] = set()
     for name in ("choose.csv", "report.csv"):
         with (place / name).open(encoding="utf-8", newline="") as file:
@@ -51,11 +52,13 @@ def prepare(place: Path, snli: Path, mnli: Path, tatoeba: Path) -> None:
     texts = (place / "train.txt").read_text(encoding="utf-8").splitlines()
     texts += [text for text in more if text not in held_out]
     draw.shuffle(texts)
-    (place / "train-more.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    name = "train-more.txt" if times == 1 else f"train-more-{times}.txt"
+    (place / name).write_text("\n".join(texts) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     for name in ("place", "snli", "mnli", "tatoeba"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--times", type=int, default=1)
     prepare(**vars(parser.parse_args()))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from transformers import (
     BertForSequenceClassification,
     BertModel,
@@ -51,6 +52,12 @@ def test_any_table_is_a_task(ending: str, tmp_path: Path) -> None:
     assert train["labels"][:] == [2, 0, 0, 1, 0]
     assert train["length"][:] == [len(tokenizer(text)["input_ids"][:16]) for text in ROWS["text"]]
     assert sorted(train.column_names) == ["input_ids", "labels", "length", "row", "token_type_ids"]
+
+
+@pytest.mark.parametrize(("length", "examples"), [(10, 4096), (160, 1000), (5000, 512)])
+def test_a_fit_sees_as_many_tokens_as_it_can(length: int, examples: int, tmp_path: Path) -> None:
+    task = Classification(settings(table_folder(tmp_path)))
+    assert task.fitted_on(Dataset.from_dict({"length": [length] * 3})) == examples
 
 
 def test_evaluation_is_longest_first_and_knows_its_rows(tmp_path: Path) -> None:

@@ -159,8 +159,9 @@ class PostHocSettings(PrunerSettings):
     Attributes:
         compensate: fit the output weights of the heads that stay, in closed form, so that they
             make up for those that go.
-        compensate_sample: training examples to fit them on, drawn with the run's seed; 512, of
-            sentence encoders 4,096.
+        compensate_sample: training examples to fit them on, drawn with the run's seed. None takes
+            as many as have 160,000 tokens, 512 at least and 4,096 at most; of language models and
+            images it takes 512.
     """
 
     compensate: bool = False

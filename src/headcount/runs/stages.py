@@ -111,7 +111,8 @@ def compensated(
     settings = pruner.settings
     assert isinstance(settings, PostHocSettings)
     changed = copy.deepcopy(model)
-    batches = run.sample(settings.compensate_sample or run.task.fitted_on, changed)
+    number = settings.compensate_sample or run.task.fitted_on(run.train_data)
+    batches = run.sample(number, changed)
     with frozen(changed, settings.frozen_after):
         fixed = {name for name, p in changed.named_parameters() if not p.requires_grad}
     pruner.make_up(changed, mask, batches, fixed)

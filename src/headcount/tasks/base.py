@@ -27,6 +27,8 @@ Collator = Callable[[list[dict[str, Any]]], dict[str, Any]]
 Prediction = int | float | str
 _MAX_LENGTH = 128  # tokens of an input, unless the task or the user says otherwise
 _AT_ONCE = 64  # examples of a batch of an evaluation, also
+# What output weights are fitted on. A few hundred examples are learned by heart.
+FEWEST_FITTED, MOST_FITTED, TOKENS_FITTED = 512, 4096, 160_000
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,6 @@ class Task(ABC):
         generates: whether predictions are generated text, which needs a sequence-to-sequence
             trainer.
         scores_logits: whether `reduce` computes the loss itself, so that the model need not.
-        fitted_on: how many training examples output weights are fitted on, unless it is said.
         also: metrics besides the one that decides that the table of a run shows.
         trained_at_once: how many examples a training step has, unless the settings say it.
         auto_class: the class of transformers that loads its models.
@@ -104,7 +105,6 @@ class Task(ABC):
     generates: ClassVar[bool] = False
     scores_logits: ClassVar[bool] = False
     also: ClassVar[tuple[str, ...]] = ()
-    fitted_on: ClassVar[int] = 512
     trained_at_once: ClassVar[int] = 32
 
     def __init__(self, settings: DataSettings) -> None:
@@ -153,6 +153,17 @@ class Task(ABC):
             data: the examples; None for those of the evaluation sets.
         """
         return _AT_ONCE
+
+    def fitted_on(self, data: Dataset) -> int:
+        """How many training examples output weights are fitted on, unless the settings say it.
+
+        As many as have 160,000 tokens together, at least 512 and at most 4,096.
+
+        Args:
+            data: the training examples.
+        """
+        mean = sum(data["length"]) / max(len(data), 1)
+        return min(max(int(TOKENS_FITTED / max(mean, 1)), FEWEST_FITTED), MOST_FITTED)
 
     def model_folder(self, model: str) -> str:
         """The model as a folder or hub name; a task that makes new models writes one first."""

@@ -16,7 +16,7 @@ from transformers import (
 from headcount.batch import evaluating
 from headcount.errors import HeadcountError
 from headcount.loading.folder import NO_CODE, loading
-from headcount.tasks.base import Collator, DataSettings, Processor, Task
+from headcount.tasks.base import FEWEST_FITTED, Collator, DataSettings, Processor, Task
 from headcount.tasks.models import load_for, load_tokenizer
 
 WINDOW = 2048  # tokens of an evaluation window, as in the papers of GPTQ, SparseGPT and Wanda
@@ -68,6 +68,10 @@ class CausalTask(Task):
         """As many examples as have 2,048 tokens together, so that their logits fit into memory."""
         longest = self.longest if data is None or not len(data) else max(data["length"])
         return max(1, _AT_ONCE // longest)
+
+    def fitted_on(self, data: Dataset) -> int:
+        """A few hundred examples: blocks are long, and models large."""
+        return FEWEST_FITTED
 
     @property
     def longest(self) -> int:

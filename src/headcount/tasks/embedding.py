@@ -81,7 +81,6 @@ class Embedding(Task):
     name = "embedding"
     auto_class = "AutoModel"
     metric = "cosine"
-    fitted_on: ClassVar[int] = 4096  # sentences are short
     also: ClassVar[tuple[str, ...]] = (
         "spearman", "cosine", "similarities", "neighbours", "neighbours_in_old",
     )  # fmt: skip

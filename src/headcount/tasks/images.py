@@ -35,7 +35,15 @@ from headcount.loading.folder import (
     refuse_quantised,
 )
 from headcount.tasks import hub
-from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task, read_options
+from headcount.tasks.base import (
+    FEWEST_FITTED,
+    Collator,
+    DataSettings,
+    Prediction,
+    Processor,
+    Task,
+    read_options,
+)
 from headcount.tasks.digest import file_ends
 from headcount.tasks.files import find_data, list_folder
 from headcount.tasks.models import FRESH, WEIGHTS, is_fine_tuned
@@ -189,6 +197,10 @@ class ImageClassification(Task):
     def _predicted(self, output: EvalPrediction) -> Any:
         logits = output.predictions
         return np.asarray(logits[0] if isinstance(logits, tuple) else logits).argmax(-1)
+
+    def fitted_on(self, data: Dataset) -> int:
+        """A few hundred images: each has as many tokens as a long text."""
+        return FEWEST_FITTED
 
     def _prepared(self, split: str, limit: int | None, processor: Processor) -> Dataset:
         images = self._sets[split]
