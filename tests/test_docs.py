@@ -22,7 +22,7 @@ def tables() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
 def test_tables_of_settings_are_up_to_date(tables: ModuleType, page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert tables.renewed(text) == text, "run: make docs"

@@ -2,7 +2,7 @@
 
 A field's type says what is accepted, its default what holds otherwise, and the docstring what it
 means. Recipes and `--setting` are checked against it, `headcount methods NAME` prints it, and the
-tables of `docs/methods.md` are made from it.
+tables of `docs/look-up/methods.md` are made from it.
 """
 
 from __future__ import annotations
