@@ -1,8 +1,8 @@
 """What mkdocs asks of this project while it builds the site.
 
-Pages link to files of the repository outside of `docs/`: figures and tables of the evidence, recipes,
-scripts. They become part of the site, below `repository/`. The page of commands is made from the
-command line itself.
+Pages link to files of the repository outside of `docs/`: figures and tables of the evidence,
+recipes, scripts. They become part of the site, below `repository/`. The page of commands is made
+from the command line itself.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def page_of_commands() -> Iterator[str]:
     from headcount.cli import app
 
     group: Any = typer.main.get_command(app)
-    yield "# Commands\n\nMade from `headcount --help`. Words in the first column are given as they are.\n\n"
+    yield "# Commands\n\nWhat `headcount COMMAND --help` says, on one page.\n\n"
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield f"## {name}\n\n{command.help}\n\n"
