@@ -43,6 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links to the repository go to its copy in the site; folders get no link."""
     here = page.file.src_uri
+    if here.startswith(REPOSITORY):
+        page.meta["search"] = {"exclude": True}
 
     def mend(link: re.Match[str]) -> str:
         path, text = meant(here, link["target"]), link["text"].strip("[]")

@@ -3,6 +3,7 @@ if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(address) {
       super();
+      const home = new URL(address, location);
       const frame = document.createElement("iframe");
       frame.hidden = true;
       document.body.append(frame);
@@ -10,13 +11,13 @@ if (location.protocol === "file:") {
       const load = (script) =>
         new Promise((loaded) => {
           const element = inside.document.createElement("script");
-          element.src = new URL(script, address);
+          element.src = new URL(script, home);
           element.onload = loaded;
           inside.document.body.append(element);
         });
       inside.importScripts = (...scripts) => Promise.all(scripts.map(load));
       inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-      this.ready = load(address).then(() => inside);
+      this.ready = load(home).then(() => inside);
     }
     postMessage(data) {
       this.ready.then((inside) => inside.dispatchEvent(new MessageEvent("message", { data })));
