@@ -7,7 +7,6 @@ from the command line itself.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from collections.abc import Iterator
@@ -73,7 +72,6 @@ def meant(page: str, target: str) -> str:
 
 def page_of_commands() -> Iterator[str]:
     """Every command with its examples and options, as its own help says them."""
-    os.environ["_TYPER_STANDARD_TRACEBACK"] = "1"
     from headcount.cli import app
 
     group: Any = typer.main.get_command(app)
