@@ -1,7 +1,8 @@
 """What README and the pages of `docs/learn` show runs as it stands, block after block.
 
 Models and data have the names that the pages give them, and are small and made here. Programs that
-are not headcount's are not run; what they are given is there.
+are not headcount's are not run; what they are given is there. Commands on all other pages are read,
+so that each has the options that it is shown with.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from transformers import (
     AutoTokenizer,
     BertConfig,
@@ -26,7 +28,7 @@ from transformers import (
     set_seed,
 )
 
-from headcount.cli import main
+from headcount.cli import _completed, app, main
 from tests.small_task import save_encoder, save_tables
 from tests.tasks.text_data import captions, write
 
@@ -34,6 +36,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "learn").glob("*.md"))]
+ALL_PAGES = [*PAGES, *sorted(set((ROOT / "docs").rglob("*.md")) - set(PAGES))]
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TREES = """# text = the film was good
 1\tthe\t_\t_\t_\t_\t2\tdet\t_\t_
@@ -138,6 +141,25 @@ def test_what_a_page_shows_runs(
                     check_other_program(words, tmp_path)
         else:
             pytest.fail(f"{page.name} shows a block of {language}, which no test runs")
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_commands_have_the_options_that_they_are_shown_with(page: Path) -> None:
+    for language, text in blocks(page):
+        for words in commands(text) if language == "bash" else ():
+            if "headcount" in words and "…" not in words:
+                read_command(words[words.index("headcount") + 1 :])
+
+
+def read_command(arguments: list[str]) -> None:
+    """Parse a command as the command line does, and stop there."""
+    command: Any = typer.main.get_command(app)
+    left = _completed(arguments)
+    while hasattr(command, "commands"):
+        name, *left = left
+        assert name in command.commands, arguments
+        command = command.commands[name]
+    command.make_context(command.name, left)
 
 
 def test_no_page_is_without_code() -> None:
