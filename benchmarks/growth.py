@@ -1,6 +1,7 @@
 """How time and memory of scores and fit grow with width, depth and tokens: three sizes of each.
 
-Small decoders with random weights, in float32, next to the formulae of `docs/scale.md`. Time is in
+Small decoders with random weights, in float32, next to the formulae of
+`docs/look-up/scale.md`. Time is in
 forward passes over the same tokens, in processor time on one thread. Memory is that of tensors at
 the worst moment, without the weights. It takes a few minutes.
 """
@@ -42,7 +43,7 @@ class Size:
         return LlamaForCausalLM(config).eval()
 
     def formulae(self, weights: int) -> dict[str, float]:
-        """What `docs/scale.md` says of memory, in bytes."""
+        """What `docs/look-up/scale.md` says of memory, in bytes."""
         square = self.width**2
         states = self.width * BYTES * LENGTH  # of one layer, for one part
         logits = min(weights / 32, BYTES * LENGTH * VOCABULARY)

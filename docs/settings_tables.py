@@ -53,10 +53,10 @@ def renewed(text: str) -> str:
 def main() -> None:
     """Renew the tables of every page, or say which are out of date."""
     stale = []
-    for page in sorted(FOLDER.glob("*.md")):
+    for page in sorted(FOLDER.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         if (now := renewed(text)) != text:
-            stale.append(page.name)
+            stale.append(str(page.relative_to(FOLDER)))
             if "--check" not in sys.argv:
                 page.write_text(now, encoding="utf-8")
     print(f"{'out of date' if '--check' in sys.argv else 'renewed'}: {', '.join(stale) or 'none'}")

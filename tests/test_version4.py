@@ -19,7 +19,7 @@ from tests.loading.test_checkpoint import same_weights, write_as_version_4
 from tests.tiny import Family, build, difference, families, family_named, floats, run
 
 CLOSE = 1e-5
-PAGE = Path(__file__).parents[1] / "docs" / "version4.md"
+PAGE = Path(__file__).parents[1] / "docs" / "look-up" / "version4.md"
 # One path for each layer: the output projection, and the side of its weight that has the heads.
 PROJECTIONS = {
     "bert": ("bert.encoder.layer.{}.attention.output.dense", 1),

@@ -19,7 +19,7 @@ from headcount.tasks.lambada import LambadaOptions
 from headcount.tasks.language_modelling import LanguageModellingOptions
 from headcount.tasks.translation import TranslationOptions
 
-PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "look-up" / "recipes.md"
 
 
 @pytest.mark.parametrize(

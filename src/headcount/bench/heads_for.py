@@ -116,7 +116,8 @@ def heads_for(
 ) -> int:
     """The largest number of heads with which a model is as small or as fast as asked for.
 
-    Give one of the first three. Heads of average size are counted on; blocks keep the same share.
+    Give one of the first three. It counts with heads of average size, and the same share of each
+    block.
 
     Args:
         model: a `transformers` model; it is not changed.

@@ -125,7 +125,7 @@ class Pruner(nn.Module):
 
     @classmethod
     def needs_keep(cls, settings: PrunerSettings) -> bool:
-        """Whether it must be told how many heads to keep."""
+        """Whether it needs a number of heads to keep."""
         return not cls.finds_count
 
     @classmethod
@@ -156,7 +156,7 @@ class Pruner(nn.Module):
         """Make what is to be learned, for that many heads, or one for each of the `units`."""
 
     def refuse(self, model: nn.Module) -> None:
-        """Tell of a model that it could not prune, before that is trained."""
+        """Refuse a model that it could not prune, before that is trained."""
 
     @abstractmethod
     def importance(self) -> Tensor:
@@ -297,7 +297,7 @@ class Pruner(nn.Module):
         return None
 
     def readings(self) -> dict[str, float]:
-        """What the training logs tell about the pruner, besides its temperature."""
+        """What the training logs show of the pruner, besides its temperature."""
         return {}
 
     def state(self) -> dict[str, Any]:

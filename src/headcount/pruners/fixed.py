@@ -154,5 +154,5 @@ class Unpruned(Pruner):
         self.count = number
 
     def importance(self) -> Tensor:
-        """All alike."""
+        """The same for all."""
         return torch.ones(self.count, dtype=torch.float64)

@@ -27,7 +27,7 @@ Layer = TypeVar("Layer")  # what a method measures of a block
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredSettings(PostHocSettings):
-    """What pruners can be told that score heads on training data, in runs.
+    """Settings of pruners that score heads on training data, in runs.
 
     In Python, give `fit` the batches, and those of `own_answers` to score without labels.
 

@@ -2,7 +2,7 @@
 
 A field's type says what is accepted, its default what holds otherwise, and the docstring what it
 means. Recipes and `--setting` are checked against it, `headcount methods NAME` prints it, and the
-tables of `docs/methods.md` are made from it.
+tables of `docs/look-up/methods.md` are made from it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Key:
     """A setting as a recipe has it.
 
     Attributes:
-        name: what stands before the colon.
-        expects: what may stand behind it, in words.
+        name: what comes before the colon.
+        expects: what may come after it, in words.
         default: what holds if it is left out.
         presets: what the presets have in its place, by their names.
         meaning: what it does, and when to change it.
@@ -51,7 +51,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True)
 class PrunerSettings:
-    """What every pruner can be told.
+    """Settings that every pruner has.
 
     Attributes:
         kinds: decide about heads of these kinds only: encoder, decoder, cross. All others stay.
@@ -154,7 +154,7 @@ class PrunerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PostHocSettings(PrunerSettings):
-    """What pruners can be told that do not train the model's weights.
+    """Settings of pruners that do not train the model's weights.
 
     Attributes:
         compensate: fit the output weights of the heads that stay, in closed form, so that they

@@ -84,7 +84,7 @@ class Surgeon(Scored):
         Args:
             model: the fine-tuned model; it is not changed.
             batches: what the model takes, labels included; gone through once.
-            tell: is told how many heads, or groups, are gone in the rehearsal.
+            tell: receives the number of heads, or groups, that are gone in the rehearsal.
         """
         self.bind(find_heads(model))
         down_to = self.count if self.settings.measured else None
@@ -127,7 +127,7 @@ def removal_costs(
         batches: what the model takes, labels included.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
         down_to: measure until so many heads are left; None does not measure.
-        tell: is told how many heads, or groups, are gone in the rehearsal.
+        tell: receives the number of heads, or groups, that are gone in the rehearsal.
     """
     heads = find_heads(model)
     units = scope.units(heads)
