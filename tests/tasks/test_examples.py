@@ -14,7 +14,7 @@ from headcount.tasks.examples import (
     number_labels,
     number_values,
 )
-from headcount.tasks.files import Table
+from headcount.tasks.tables import Table
 from tests.tasks.tiny_text import mistake
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.files import Table, as_texts, named
+from headcount.tasks.tables import Table, as_texts, named
 
 # Column names that data sets use. Pairs come before single texts: a table may have both.
 TEXTS: tuple[tuple[str, ...], ...] = (

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.examples import Examples, labelled, number_labels
-from headcount.tasks.files import Table
 from headcount.tasks.metrics import COMBINED
 from headcount.tasks.splits import Splits, open_splits
+from headcount.tasks.tables import Table
 
 
 @dataclass(frozen=True)

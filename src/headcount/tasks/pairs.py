@@ -9,19 +9,9 @@ from typing import Any
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
 from headcount.tasks.base import DataSettings
-from headcount.tasks.files import (
-    READERS,
-    Table,
-    as_texts,
-    file_ending,
-    find_data,
-    find_text,
-    list_folder,
-    named,
-    read_lines,
-    read_table,
-)
+from headcount.tasks.files import file_ending, find_data, find_text, list_folder, read_lines
 from headcount.tasks.prepared import draw
+from headcount.tasks.tables import READERS, Table, as_texts, named, read_table
 
 VALIDATION = ("val", "valid", "validation", "dev")
 HELD_OUT = "held_out"

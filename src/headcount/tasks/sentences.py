@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.examples import TEXTS
-from headcount.tasks.files import LINES, Table, named
 from headcount.tasks.splits import open_splits
+from headcount.tasks.tables import LINES, Table, named
 from headcount.tasks.texts import HELD_OUT
 
 SCORES = ("score", "similarity", "similarity_score", "relatedness_score")

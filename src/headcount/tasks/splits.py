@@ -15,15 +15,8 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
-from headcount.tasks.files import (
-    READERS,
-    Table,
-    file_ending,
-    find_data,
-    list_folder,
-    named,
-    read_table,
-)
+from headcount.tasks.files import file_ending, find_data, list_folder
+from headcount.tasks.tables import READERS, Table, named, read_table
 
 SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 

@@ -9,16 +9,8 @@ from pathlib import Path
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
 from headcount.tasks.base import DataSettings
-from headcount.tasks.files import (
-    READERS,
-    Table,
-    file_ending,
-    find_data,
-    find_text,
-    list_folder,
-    read_table,
-    read_text,
-)
+from headcount.tasks.files import file_ending, find_data, find_text, list_folder, read_text
+from headcount.tasks.tables import READERS, Table, read_table
 
 # Between rows, as transformers' page on perplexity and the scripts of GPTQ and Wanda have it.
 JOIN = "\n\n"
