@@ -115,11 +115,12 @@ def transfer(
         second = None
         if other_task or other_data or other_evaluate:
             files = (other_evaluate,) if other_evaluate else ()
+            train = None if other_data else settings.examples.train
             other = replace(
                 settings,
                 task=other_task or settings.task,
                 data=other_data or settings.data,
-                examples=replace(settings.examples, train=None, evaluate=files),
+                examples=replace(settings.examples, train=train, evaluate=files),
             )
             refuse_other_labels(settings, other)
             second = TaskSubject(other, bars)

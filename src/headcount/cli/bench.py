@@ -77,7 +77,7 @@ def bench(
         raise HeadcountError("a model is given twice; give each folder once")
     if len(models) > 1 and keep is not None:
         raise HeadcountError("--keep is for one model alone; leave it out, or give one model")
-    of_task = given["task"] or given["recipe"]
+    of_task = options.names_data(given)
     if length and of_task:
         raise HeadcountError("a task has its own lengths; leave out --length, or --task")
     from headcount.analysis.speed.models import bench_models

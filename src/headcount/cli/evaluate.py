@@ -51,7 +51,7 @@ def evaluate(
     from headcount.heads.mask import HeadMask
 
     settings = None
-    if harness is None or any(given[name] is not None for name in ("task", "data", "recipe")):
+    if harness is None or options.names_data(given):
         own = [] if stride is None else [f"stride={stride}"]
         asked = {**given, "option": [*(given["option"] or ()), *own], "model": model}
         settings = options.run_settings(asked)
@@ -156,7 +156,7 @@ def score(
     from headcount.runs.output import IMPORTANCE, load_importances, save_importances
 
     console = Console()
-    if all(given[name] is None for name in ("task", "data", "recipe")):
+    if not options.names_data(given):
         method, scores = load_importances(Path(model) / IMPORTANCE)
         mask = HeadMask.load(Path(model) / MASK_FILE)
     else:

@@ -69,7 +69,7 @@ def export(
     target = find_target(str(to), precision)
     if push_to_hub is not None:
         options.refuse_push(push_to_hub)
-    evaluated = any(given[name] is not None for name in ("recipe", "task", "data"))
+    evaluated = options.names_data(given)
     if evaluated and target.name not in _TIMED:
         raise HeadcountError(
             f"--to {target.name} is not evaluated here; leave out --task and --data, and give the "

@@ -58,6 +58,7 @@ Private = Annotated[
 ]
 RecipeFile = Annotated[Path | None, typer.Option(help="Settings from a YAML file.")]
 
+FILES = ("train", "evaluate")  # options that need no --data beside them
 Given = dict[str, Any]  # the values of options by name; None for those that were not given
 Command = Callable[..., None]
 
@@ -125,13 +126,11 @@ def run_settings(given: Given) -> RunSettings:
         if own.keys() & {"keep", *ASKS}:  # says how many heads in place of the recipe
             values = {k: v for k, v in values.items() if k in own or k not in ("keep", *ASKS)}
         _settings_of_method(read, values)
-        _infer_task(values)
-        _refuse_missing(values, f" in {recipe}")
+        _refuse_missing(values, given, f" in {recipe}")
         settings = fill(RunSettings, read, values)
     else:
         values = {name: given[name] for name in top if given.get(name) is not None}
-        _infer_task(values)
-        _refuse_missing(values, "")
+        _refuse_missing(values, given, "")
         settings = RunSettings(**values)
     training = {k: given[k] for k in asdict(TrainingSettings()) if given.get(k) is not None}
     examples = {
@@ -165,8 +164,7 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
 
 def _infer_task(values: dict[str, Any]) -> None:
     """Take language modelling for the task of a language model, unless one is said."""
-    model = values.get("model")
-    told = values.get("task") is not None or values.get("data") is None
+    model, told = values.get("model"), values.get("task") is not None
     if not told and isinstance(model, str) and not model.startswith("scratch:"):
         from headcount.loading.folder import is_language_model
 
@@ -174,12 +172,27 @@ def _infer_task(values: dict[str, Any]) -> None:
             values["task"] = LANGUAGE_MODELLING
 
 
-def _refuse_missing(values: dict[str, Any], where: str) -> None:
+def _refuse_missing(values: dict[str, Any], given: Given, where: str) -> None:
     if values.get("model") is None:
         raise HeadcountError(f"the model is not said{where}; give a model folder or a hub name")
-    for name in ("task", "data"):
-        if values.get(name) is None:
-            raise HeadcountError(f"the {name} is not said{where}; give --{name}")
+    inside = values.get("examples")
+    named = [
+        part.get(name)
+        for part in (given, inside if isinstance(inside, dict) else {})
+        for name in FILES
+    ]
+    if not values.get("data") and not any(named):
+        raise HeadcountError(
+            f"the data is not said{where}; give --data, or files as --train and --evaluate"
+        )
+    _infer_task(values)
+    if values.get("task") is None:
+        raise HeadcountError(f"the task is not said{where}; give --task")
+
+
+def names_data(given: Given) -> bool:
+    """Whether the options say which data to read, or what to do with them."""
+    return any(given[name] for name in ("task", "data", "recipe", *FILES))
 
 
 def _as_tuple(value: Any) -> Any:

@@ -37,6 +37,18 @@ def find_data(data: str, endings: Iterable[str]) -> Path | None:
     return None
 
 
+def find_file(path: str) -> Path:
+    """The file at a path, relative to where the user is.
+
+    Raises:
+        HeadcountError: no file is there.
+    """
+    found = find_text(Path(), os.path.expanduser(path))
+    if found is None:
+        raise HeadcountError(f"there is no file {path}; check the path")
+    return found
+
+
 def list_folder(folder: Path) -> list[Path]:
     """What a folder holds, sorted.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -166,7 +165,7 @@ class ImageClassification(Task):
 
     def signature(self, split: str) -> str:
         """The name of the data's folder, and the evaluation set."""
-        return f"data:{Path(self.settings.data).name}-{split}"
+        return f"data:{self.settings.data_name}-{split}"
 
     def read_columns(self) -> dict[str, Sequence[str | bytes]]:
         """The images and labels of every set; not their names."""

@@ -47,12 +47,17 @@ def read_images(settings: DataSettings, config: str | None) -> dict[str, Labelle
     Raises:
         HeadcountError: a set is missing, or has no images.
     """
-    folder = find_data(settings.data, ())
+    folder = find_data(settings.data, ()) if settings.data else Path()
     if folder is None:
         return _read_hub(settings, config)
     if not folder.is_dir():
         raise HeadcountError(
             f"{folder} is a file; give a folder with train/<label>/*.png and validation/<label>/…"
+        )
+    if not settings.data and not (settings.train and settings.evaluate):
+        raise HeadcountError(
+            "images are in folders, one to train and one to evaluate on; name both with --train "
+            "and --evaluate, or the folder around them with --data"
         )
     names = settings.evaluate or tuple(name for name in VALIDATION if (folder / name).is_dir())[:1]
     if not names:

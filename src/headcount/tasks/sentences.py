@@ -96,10 +96,7 @@ def read_sentences(
     if settings.evaluate_only and sets:
         return SentenceData(None, sets)
     if part is None:
-        raise HeadcountError(
-            f"no sentences were named, and none were found by their name in {splits.data}, which "
-            f"has {', '.join(sorted(splits.readers))}; name a file with --train or --evaluate"
-        )
+        raise splits.missing("sentences were", "name a file with --train or --evaluate")
     name, table = splits.read(part)
     if settings.evaluate_only:
         return SentenceData(None, {name: sentences_of(table, settings, scored=True)})
