@@ -140,7 +140,7 @@ def find_columns(table: Table, text: Sequence[str] = (), label: str | None = Non
     if (text or (first.lower(),) in TEXTS) and (label or chosen.lower() in LABELS):
         return Columns((first,), chosen)
     remark = (
-        f"{table.source} has two columns without usual names: {first!r} is taken for the text and "
+        f"{table.source} has two columns: {first!r} is taken for the text and "
         f"{chosen!r} for the label; --text and --label say otherwise"
     )
     return Columns((first,), chosen, remark)
