@@ -15,9 +15,9 @@ class Outcome:
 
 @pytest.fixture
 def headcount(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: object) -> Outcome:
+    def call(*arguments: object, columns: int = 120) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["headcount", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setenv("COLUMNS", str(columns))
         capsys.readouterr()  # what the preparation of the test has printed
         with pytest.raises(SystemExit) as ended:
             main()

@@ -199,20 +199,6 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(
     assert sorted(str(path) for path in tmp_path.rglob("*")) == before
 
 
-def test_missing_arguments_end_with_code_2(headcount: Any) -> None:
-    ended = headcount("remove")
-    assert ended.code == 2
-    assert "Traceback" not in ended.err
-
-
-@pytest.mark.parametrize("command", ["prune", "evaluate", "score", "heads", "remove", "demo"])
-def test_every_command_explains_itself_with_an_example(command: str, headcount: Any) -> None:
-    ended = headcount(command, "--help")
-    assert ended.code == 0
-    assert f"headcount {command}" in ended.out
-    assert "Example" in ended.out
-
-
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     with (
         pytest.raises(hc.HeadcountError, match="No space left"),

@@ -41,7 +41,10 @@ def test_finding_and_cutting_heads_load_no_trainer_and_no_compiler() -> None:
 
 
 def test_asking_for_help_or_mistyping_loads_nothing_heavy() -> None:
-    for words in (["--help"], ["--version"], ["prune", "--help"], ["prune", "--nonsense"]):
+    for words in (
+        ["--help"], ["--version"], ["prune", "--help"], ["ablate", "one", "--help"],
+        ["prune", "--nonsense"], ["prune", "m", "--epochs", "three", "--output", "o"],
+    ):  # fmt: skip
         code = (
             f"import sys; sys.argv = ['headcount', *{words!r}]\n"
             "from headcount.cli import main\n"

@@ -14,7 +14,7 @@ from transformers import get_scheduler
 from headcount import HeadcountError
 from headcount.runs.settings import SCHEDULERS, ExampleSettings, RunSettings, TrainingSettings
 from headcount.tasks.classification import TableOptions
-from headcount.tasks.images import ImageOptions
+from headcount.tasks.image_classification import ImageOptions
 from headcount.tasks.lambada import LambadaOptions
 from headcount.tasks.language_modelling import LanguageModellingOptions
 from headcount.tasks.translation import TranslationOptions

@@ -205,6 +205,19 @@ def test_unknown_labels_in_evaluation_are_told(tmp_path: Path) -> None:
     assert task.train_data(tiny_tokenizer())["labels"][:] == [3, 1, 1, 2, 1]
 
 
+def test_two_columns_are_a_text_and_a_label(tmp_path: Path) -> None:
+    rows = {"tone": ["good", "bad"] * 4, "phrase": [*SENTENCES, "one", "two", "three", "four"]}
+    write_table(tmp_path / "train.tsv", rows)
+    write_table(tmp_path / "dev.tsv", {"tone": ["bad"], "phrase": ["by itself it tells nothing"]})
+    task = Classification(settings(tmp_path))
+    assert task.labels == ("bad", "good")
+    assert task.evaluation["dev"].texts == (["by itself it tells nothing"],)
+    (said,) = task.remarks
+    assert "train.tsv" in said and "'phrase' is taken for the text and 'tone' for the label" in said
+    named = Classification(settings(tmp_path, text=("phrase",), label="tone"))
+    assert named.train == task.train and not named.remarks
+
+
 def test_a_text_and_a_pair_do_not_mix(tmp_path: Path) -> None:
     write_table(tmp_path / "train.csv", ROWS)
     write_table(tmp_path / "dev.csv", {"sentence1": ["a"], "sentence2": ["b"], "label": ["sea"]})

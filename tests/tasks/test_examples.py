@@ -7,6 +7,7 @@ import pytest
 
 from headcount.tasks.examples import (
     Examples,
+    find_columns,
     find_label,
     find_text,
     label_names,
@@ -14,12 +15,17 @@ from headcount.tasks.examples import (
     number_labels,
     number_values,
 )
-from headcount.tasks.files import Table
+from headcount.tasks.tables import Table
 from tests.tasks.tiny_text import mistake
 
 
 def table(**columns: list[Any]) -> Table:
     return Table("t.csv", columns)
+
+
+def examples_of(one: Table) -> Examples:
+    columns = find_columns(one)
+    return labelled(one, columns.text, columns.label)
 
 
 def labels(*values: str) -> Examples:
@@ -45,10 +51,63 @@ def test_usual_names_are_found(columns: list[str], text: tuple[str, ...], label:
 
 
 def test_unusual_names_are_told() -> None:
-    with mistake("no column of t.csv has a usual name for a text .* there are a, b; name"):
-        labelled(table(a=["x"], b=["y"]))
-    with mistake("no column of t.csv has a usual name for a label .* there are text, b; name"):
-        labelled(table(text=["x"], b=["y"]))
+    with mistake("no column of t.csv has a usual name for a text .* there are a, b, c; name"):
+        find_columns(table(a=["x"], b=["y"], c=["z"]))
+    with mistake("no column of t.csv has a usual name for a label .* there are text, b, c; name"):
+        find_columns(table(text=["x"], b=["y"], c=["z"]))
+
+
+MANY = [f"{number} words" for number in range(12)]
+FEW = ["good", "bad", "bad"] * 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "label", "said"),
+    [
+        ({"phrase": MANY, "tone": FEW}, "tone", True),
+        ({"tone": FEW, "phrase": MANY}, "tone", True),
+        ({"phrase": MANY, "Sentiment": MANY}, "Sentiment", True),  # by its name
+        ({"text": MANY, "tone": FEW}, "tone", True),
+        ({"text": MANY, "Label": FEW}, "Label", False),
+        ({"category": MANY, "topic": FEW}, "topic", True),  # both are usual names of labels
+        ({"line": MANY, "stars": [5, 1, 3] * 4}, "stars", True),
+    ],
+)
+def test_of_two_columns_one_is_the_label(
+    columns: dict[str, list[Any]], label: str, said: bool
+) -> None:
+    found = find_columns(Table("t.csv", columns))
+    (text,) = columns.keys() - {label}
+    assert (found.text, found.label) == ((text,), label)
+    words = f"{text!r} is taken for the text and {label!r} for the label"
+    assert (words in (found.remark or "")) == said
+
+
+def test_of_two_columns_one_may_be_named() -> None:
+    both = table(phrase=MANY, tone=MANY)
+    for found in (find_columns(both, ("phrase",)), find_columns(both, label="tone")):
+        assert (found.text, found.label) == (("phrase",), "tone")
+        assert found.remark
+    assert find_columns(both, ("phrase",), "tone").remark is None
+    assert find_columns(table(phrase=MANY, label=FEW), ("phrase",)).remark is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"a": MANY, "b": MANY}, "unclear which of the two columns of t.csv is the label, a or b: "
+         "neither has few different values; name it with --label"),
+        ({"a": FEW, "b": FEW}, "both have few different values"),
+        ({"a": ["x"], "b": ["y"]}, "neither has few"),
+        ({"premise": ["once"] * 12, "hypothesis": MANY}, "has a usual name for a label"),
+        ({"I loved it": MANY, "good": FEW}, "the first line of t.csv .I loved it, good. looks like "
+         "data, not like names of columns; put names above it"),
+        ({"a": MANY}, "usual name for a text"),
+    ],
+)  # fmt: skip
+def test_two_columns_that_do_not_tell_are_refused(columns: dict[str, list[Any]], says: str) -> None:
+    with mistake(says):
+        find_columns(Table("t.csv", columns))
 
 
 def test_columns_can_be_named() -> None:
@@ -58,43 +117,43 @@ def test_columns_can_be_named() -> None:
     with mistake("no column 'd', it has a, b"):
         labelled(table(a=["x"], b=["y"]), ("d",), "b")
     with mistake("3 text columns were named"):
-        labelled(table(a=["x"]), ("a", "b", "c"))
+        labelled(table(a=["x"]), ("a", "b", "c"), "a")
 
 
 def test_undecided_rows_are_dropped_and_counted() -> None:
     said = ["neutral", "-", "Entailment"]
-    got = labelled(Table("t", {"text": ["x", "y", "z"], "label": said}, broken=2))
+    got = examples_of(Table("t", {"text": ["x", "y", "z"], "label": said}, broken=2))
     assert got.texts == (["x", "z"],)
     assert got.labels == ["neutral", "Entailment"]
     assert got.dropped == 3
 
 
 def test_a_minus_may_be_a_label() -> None:
-    assert labelled(table(text=["x", "y", "z"], label=["+", "-", "0"])).labels == ["+", "-", "0"]
+    assert examples_of(table(text=["x", "y", "z"], label=["+", "-", "0"])).labels == ["+", "-", "0"]
 
 
 @pytest.mark.parametrize("value", [None, "", " ", float("nan")])
 def test_a_row_without_label_is_told(value: Any) -> None:
     with mistake("row 2 of t.csv has no label"):
-        labelled(table(text=["x", "y"], label=["a", value]))
+        examples_of(table(text=["x", "y"], label=["a", value]))
 
 
 def test_data_without_labels_is_told() -> None:
     with mistake("no row of t.csv has a label, all 2 are '-'"):
-        labelled(table(text=["x", "y"], label=["-", "-"]))
+        examples_of(table(text=["x", "y"], label=["-", "-"]))
 
 
 @pytest.mark.parametrize("value", [None, ["list"], {"a": "dict"}, math.nan, math.inf, b"bytes"])
 def test_a_row_without_text_is_told(value: Any) -> None:
     with mistake("row 2 of t.csv has .* in the column 'text' where a text is expected"):
-        labelled(table(text=["x", value], label=["a", "b"]))
+        examples_of(table(text=["x", value], label=["a", "b"]))
 
 
 def test_names_are_sorted_and_integers_by_value() -> None:
     assert label_names(labels("b", "a", "b")) == ("a", "b")
     assert label_names(labels("10", "9", "-1", "10")) == ("-1", "9", "10")
-    assert labelled(table(text=["x", "y"], label=[1.0, 0])).labels == ["1", "0"]
-    assert labelled(table(text=["x", "y"], label=[True, False])).labels == ["True", "False"]
+    assert examples_of(table(text=["x", "y"], label=[1.0, 0])).labels == ["1", "0"]
+    assert examples_of(table(text=["x", "y"], label=[True, False])).labels == ["True", "False"]
 
 
 def test_one_label_and_too_many_are_told() -> None:
@@ -128,7 +187,7 @@ def test_a_value_that_is_no_number_is_told() -> None:
 @pytest.mark.parametrize("value", [math.inf, -math.inf, ["list"], {"a": "dict"}, b"bytes"])
 def test_a_label_that_is_none_is_told(value: Any) -> None:
     with mistake("row 2 of t.csv has .* in the column 'label' where a text is expected"):
-        labelled(table(text=["x", "y"], label=["a", value]))
+        examples_of(table(text=["x", "y"], label=["a", value]))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "1e999"])
@@ -139,4 +198,4 @@ def test_a_value_must_be_finite(value: str) -> None:
 
 def test_a_label_may_have_thousands_of_digits() -> None:
     assert label_names(labels("9" * 5000, "1")) == ("1", "9" * 5000)
-    assert labelled(table(text=["x", "y"], label=[10**400, 0])).labels == ["1" + "0" * 400, "0"]
+    assert examples_of(table(text=["x", "y"], label=[10**400, 0])).labels == ["1" + "0" * 400, "0"]

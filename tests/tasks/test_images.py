@@ -17,7 +17,8 @@ from transformers import (
 
 from headcount import HeadcountError
 from headcount.tasks.base import DataSettings
-from headcount.tasks.images import ImageClassification, images_of, open_image
+from headcount.tasks.image_classification import ImageClassification
+from headcount.tasks.images import images_of, open_image
 from headcount.tasks.models import is_fine_tuned
 
 COLOURS = {"blue": (20, 20, 230), "red": (230, 20, 20)}

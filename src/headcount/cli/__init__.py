@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -20,26 +22,38 @@ from headcount.cli.demo import demo
 from headcount.cli.evaluate import evaluate, score
 from headcount.cli.export import LIST, export
 from headcount.cli.heads import heads, remove
+from headcount.cli.help import WHAT, Command, Group, option
 from headcount.cli.methods import methods
 from headcount.cli.prune import prune
 from headcount.cli.roles import roles
 from headcount.cli.show import make_encodable
 from headcount.cli.study import compare, report
+from headcount.cli.usage import UsageError, usage_sentence
 from headcount.errors import HeadcountError, Stopped
 
+ABOUT = """Keep exactly K attention heads of a Transformer, and cut the rest out of the weights.
+
+headcount COMMAND --help explains a command.
+
+Examples:
+    # See it work, in some minutes
+    headcount demo
+    # Keep 12 of the 144 heads of BERT on MNLI
+    headcount prune bert-base-uncased --task mnli --data nyu-mll/glue --keep 12 --output small
+"""
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Make a smaller model": (prune, methods, export, remove, demo),
+    "Look at a model": (heads, evaluate, bench, score, roles),
+    "Compare methods in a study": (compare, report, agreement, dynamics),
+}
 app = typer.Typer(
-    name="headcount",
-    help="Keep exactly K attention heads of a Transformer and cut the rest out of the weights.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-for command in (prune, methods, evaluate, score, compare, report, roles, agreement, dynamics):
-    app.command()(command)
-app.add_typer(ablate)
-for other in (bench, export, heads, remove, demo):
-    app.command()(other)
+    name="headcount", help=ABOUT, no_args_is_help=True, add_completion=False,
+    pretty_exceptions_enable=False, cls=Group,
+)  # fmt: skip
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(cls=Command, rich_help_panel=panel)(command)
+app.add_typer(ablate, rich_help_panel="Look at a model")
 
 
 def _show_version(wanted: bool) -> None:
@@ -50,9 +64,10 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
-    ),
+    version: Annotated[
+        bool,
+        option(WHAT, None, "Show the version.", "--version", callback=_show_version, is_eager=True),
+    ] = False,
 ) -> None:
     pass
 
@@ -95,9 +110,13 @@ def main() -> None:
 def _run() -> str | int | None:
     """Run the command; returns its exit code."""
     try:
-        app(args=_completed(sys.argv[1:]))
+        code: int | None = app(_completed(sys.argv[1:]), "headcount", standalone_mode=False)
+        return code
     except SystemExit as ended:
         return ended.code
+    except UsageError as error:
+        if str(error):  # the page of help was asked for, and shown
+            _complain(usage_sentence(error))
     except HeadcountError as error:
         _complain(str(error))
     except ModuleNotFoundError as error:

@@ -11,30 +11,37 @@ import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.help import METHOD, OUTPUT, WHAT, Command, Group, argument, option
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_analysis
 
 if TYPE_CHECKING:
     from headcount.analysis.base import Analysis
 
-ablate = typer.Typer(
-    name="ablate",
-    help="Close heads of a fine-tuned model and see what it costs; nothing is trained or cut.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+ABOUT = """Close heads of a fine-tuned model and see what it costs.
+
+Nothing is trained or cut.
+
+Examples:
+    # What each head is worth, alone
+    headcount ablate one my-model --task mnli --data nyu-mll/glue --output ablated
+    # What it costs to close more and more of them
+    headcount ablate greedy my-model --task mnli --data nyu-mll/glue --output greedy
+"""
+ablate = typer.Typer(name="ablate", help=ABOUT, no_args_is_help=True, cls=Group)
 
 _MOST_ROWS, _MOST_COLUMNS = 60, 8  # larger tables are hard to read on a terminal
 
-Output = Annotated[Path, typer.Option(help="Folder for the result; must not exist.")]
-Alpha = Annotated[float, typer.Option(help="Level of the tests.", min=0.0, max=1.0)]
-Step = Annotated[float, typer.Option(help="Share of the heads closed between two points.")]
+Output = Annotated[Path, option(OUTPUT, "FOLDER", "A new folder for the result.")]
+Alpha = Annotated[float, option(METHOD, "P", "The level of the tests.", min=0.0, max=1.0)]
+Step = Annotated[float, option(METHOD, "SHARE", "Close this share of the heads at a time.")]
 Sample = Annotated[
-    float, typer.Option(help="Share of the training data to score heads on.", min=0.0, max=1.0)
+    float,
+    option(METHOD, "SHARE", "Score heads on this share of the training data.", min=0.0, max=1.0),
 ]
 
 
-@ablate.command("one")
+@ablate.command("one", cls=Command)
 @with_data(without=("limit_train",))
 def one(
     model: options.Model,
@@ -43,9 +50,14 @@ def one(
     alpha: Alpha = 0.01,
     as_json: options.AsJson = False,
 ) -> None:
-    """Close each head alone: the change of the metric, and whether it is more than chance.
+    """Close each head alone, and test whether the change is chance.
 
-    Example: headcount ablate one model --task mnli --data DIR --output ablated
+    Examples:
+        # On the validation data of MNLI
+        headcount ablate one my-model --task mnli --data nyu-mll/glue --output ablated
+        # On a table of your own
+        headcount ablate one my-model --task classification --train reviews.csv
+            --evaluate held-out.csv --output ablated
     """
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_one
@@ -58,7 +70,7 @@ def one(
     _tell(console, found, output, as_json)
 
 
-@ablate.command("all-but-one")
+@ablate.command("all-but-one", cls=Command)
 @with_data(without=("limit_train",))
 def all_but_one(
     model: options.Model,
@@ -67,9 +79,16 @@ def all_but_one(
     alpha: Alpha = 0.01,
     as_json: options.AsJson = False,
 ) -> None:
-    """Close all heads of a block but one, chosen on the first set and reported on the second.
+    """Close all heads of a block but one.
 
-    Example: headcount ablate all-but-one model --task mnli --data DIR --output alone
+    The one is chosen on the first evaluation set, and reported on the second.
+
+    Examples:
+        # On both validation sets of MNLI
+        headcount ablate all-but-one my-model --task mnli --data nyu-mll/glue --output alone
+        # On halves of one set, 500 examples in all
+        headcount ablate all-but-one my-model --task sst2 --data nyu-mll/glue --limit-eval 500
+            --output alone
     """
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_all_but_one
@@ -82,27 +101,32 @@ def all_but_one(
     _tell(console, found, output, as_json)
 
 
-@ablate.command("transfer")
+@ablate.command("transfer", cls=Command)
 @with_data(without=("limit_train",))
 def transfer(
     model: options.Model,
     output: Output,
     given: Given,
-    other_task: Annotated[
-        str | None, typer.Option(help="Task of the other data; without it, the same.")
-    ] = None,
     other_data: Annotated[
-        str | None, typer.Option(help="Other data; without it, the second evaluation set.")
+        str | None, option(WHAT, "DATA", "Other data; without it, the second evaluation set.")
     ] = None,
     other_evaluate: Annotated[
-        str | None, typer.Option(help="The evaluation file of the other data.")
+        str | None, option(WHAT, "FILE", "A file of the other data to evaluate on.")
+    ] = None,
+    other_task: Annotated[
+        str | None, option(WHAT, "NAME", "The task of the other data, if it is another.")
     ] = None,
     alpha: Alpha = 0.01,
     as_json: options.AsJson = False,
 ) -> None:
     """Close each head alone on two data sets: are the same heads important?
 
-    Example: headcount ablate transfer model --task mnli --data DIR --output transfer
+    Examples:
+        # On both validation sets of MNLI
+        headcount ablate transfer my-model --task mnli --data nyu-mll/glue --output transfer
+        # On reviews of films and of books
+        headcount ablate transfer my-model --task classification --train films.csv
+            --evaluate films-dev.csv --other-evaluate books-dev.csv --output transfer
     """
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_transfer
@@ -115,11 +139,12 @@ def transfer(
         second = None
         if other_task or other_data or other_evaluate:
             files = (other_evaluate,) if other_evaluate else ()
+            train = None if other_data else settings.examples.train
             other = replace(
                 settings,
                 task=other_task or settings.task,
                 data=other_data or settings.data,
-                examples=replace(settings.examples, train=None, evaluate=files),
+                examples=replace(settings.examples, train=train, evaluate=files),
             )
             refuse_other_labels(settings, other)
             second = TaskSubject(other, bars)
@@ -127,7 +152,7 @@ def transfer(
     _tell(console, found, output, as_json)
 
 
-@ablate.command("greedy")
+@ablate.command("greedy", cls=Command)
 @with_data()
 def greedy(
     model: options.Model,
@@ -135,18 +160,24 @@ def greedy(
     given: Given,
     kind: Annotated[
         list[str] | None,
-        typer.Option(help="Only encoder, decoder or cross heads; several give a curve each."),
+        option(METHOD, "KIND", "encoder, decoder or cross heads alone; several give a curve each."),
     ] = None,
     step: Step = 0.1,
     ablation: Annotated[
-        bool, typer.Option(help="Also in the order of what closing each head alone costs.")
+        bool,
+        option(METHOD, None, "Leave out the order by what closing each head alone costs."),
     ] = True,
     sample: Sample = 1.0,
     as_json: options.AsJson = False,
 ) -> None:
     """Close more and more heads, the least important first.
 
-    Example: headcount ablate greedy model --task mnli --data DIR --output greedy
+    Examples:
+        # A fine-tuned classifier, a tenth of its heads at a time
+        headcount ablate greedy my-model --task mnli --data nyu-mll/glue --output greedy
+        # A translator, one curve for each kind of heads
+        headcount ablate greedy my-translator --task translation --data multi30k --source de
+            --target en --kind encoder --kind decoder --kind cross --output greedy
     """
     settings = options.run_settings({**given, "model": model})
     from headcount.analysis.ablation import TaskSubject, ablate_greedy
@@ -159,16 +190,16 @@ def greedy(
     _tell(console, found, output, as_json)
 
 
-@ablate.command("checkpoints")
+@ablate.command("checkpoints", cls=Command)
 @with_data()
 def checkpoints(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of trainings with checkpoints, or model folders.")
+        list[Path], argument("FOLDERS", "Folders of trainings with checkpoints, or model folders.")
     ],
     output: Output,
     given: Given,
     pattern: Annotated[
-        str, typer.Option(help="Names of the checkpoints in the folder of a training.")
+        str, option(METHOD, "PATTERN", "Names of the checkpoints in the folder of a training.")
     ] = "checkpoint-*",
     step: Step = 0.1,
     sample: Sample = 1.0,
@@ -176,7 +207,12 @@ def checkpoints(
 ) -> None:
     """Close more and more heads in every checkpoint of a training.
 
-    Example: headcount ablate checkpoints training --task mnli --data DIR --output along
+    Examples:
+        # All checkpoints of one training
+        headcount ablate checkpoints training --task mnli --data nyu-mll/glue --output along
+        # Some of them, a fifth of the heads at a time
+        headcount ablate checkpoints training --pattern 'checkpoint-*000' --step 0.2 --task mnli
+            --data nyu-mll/glue --output along
     """
     from headcount.analysis.ablation import ablate_checkpoints
     from headcount.analysis.ablation.checkpoints import find_checkpoints

@@ -9,23 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
+from headcount.cli.help import OUTPUT, argument, option
 from headcount.cli.show import show_analysis
 
 
 def agreement(
     studies: Annotated[
-        list[Path], typer.Argument(help="Output folders of headcount compare, of one model.")
+        list[Path], argument("STUDIES", "Output folders of headcount compare, of one model.")
     ],
     output: Annotated[
-        Path | None, typer.Option(help="New folder; without it, analyses/ of the first study.")
+        Path | None,
+        option(OUTPUT, "FOLDER", "A new folder; without it, analyses/ of the first study."),
     ] = None,
 ) -> None:
-    """Compare the kept heads of methods and seeds, and of tasks if several studies are given.
+    """Compare the heads that methods, seeds and tasks keep.
 
-    Example: headcount agreement study
+    Examples:
+        # Methods and seeds of one study
+        headcount agreement study
+        # Tasks as well: the same model in two studies
+        headcount agreement mnli-study sst2-study --output agreement
     """
     from headcount.analysis.agreement import Agreement, choices_of
     from headcount.analysis.agreement import agreement as compare
@@ -41,14 +46,20 @@ def agreement(
 
 
 def dynamics(
-    study: Annotated[Path, typer.Argument(help="The output folder of headcount compare.")],
+    study: Annotated[Path, argument("STUDY", "The output folder of headcount compare.")],
     output: Annotated[
-        Path | None, typer.Option(help="New folder; without it, analyses/ of the study.")
+        Path | None, option(OUTPUT, "FOLDER", "A new folder; without it, analyses/ of the study.")
     ] = None,
 ) -> None:
-    """Tell when each run's selected heads stop moving, and how warm the gates were then.
+    """Tell when the selected heads of each run stop changing.
 
-    Example: headcount dynamics study
+    It also tells how warm the gates were then.
+
+    Examples:
+        # The figures go into the study's folder
+        headcount dynamics study
+        # They go elsewhere
+        headcount dynamics study --output dynamics
     """
     from headcount.analysis.base import FOLDER, refuse_bad_place, save_analysis
     from headcount.analysis.dynamics import Dynamics

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.help import METHOD, OUTPUT, RARE, argument, option
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
@@ -26,48 +26,58 @@ if TYPE_CHECKING:
 def bench(
     models: Annotated[
         list[str],
-        typer.Argument(help="Model folders or names on the hub, the unpruned one first."),
+        argument("MODELS", "Model folders or names on the hub, the unpruned one first."),
     ],
     given: Given,
     batch_size: Annotated[
         list[int] | None,
-        typer.Option(
-            help="Once or several times; by default 1, 4, 16 and 64, of one model alone 8.", min=1
+        option(
+            METHOD,
+            "N",
+            "Texts at once; repeatable. 1, 4, 16 and 64 if it is not given, and 8 for one model.",
+            min=1,
         ),
     ] = None,
     length: Annotated[
         list[int] | None,
-        typer.Option(help="Tokens of made-up texts, once or several times; by default 40.", min=1),
+        option(METHOD, "N", "Tokens of made-up texts; repeatable. 40 if it is not given.", min=1),
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(
-            help="Of one model alone: heads that random masks keep, as counts or shares: 0.5,12; "
-            "by default eleven twelfths down to one."
+        option(
+            METHOD,
+            "K",
+            "For one model: heads that random masks keep, as counts or shares: 0.5,12. Eleven "
+            "twelfths down to one if it is not given.",
         ),
     ] = None,
-    masks: Annotated[int, typer.Option(help="Of one model alone: masks of each K.", min=1)] = 3,
+    masks: Annotated[int, option(METHOD, "N", "For one model: masks of each K.", min=1)] = 3,
     beams: Annotated[
-        int, typer.Option(help="Of generation, beside the greedy one; 0 for none.", min=0)
+        int, option(METHOD, "N", "Beams of generation, beside a greedy one; 0 for none.", min=0)
     ] = 5,
-    rounds: Annotated[int, typer.Option(help="How often each is timed.", min=3)] = 15,
+    rounds: Annotated[int, option(RARE, "N", "Time everything this often.", min=3)] = 15,
     budget: Annotated[
-        float, typer.Option(help="Seconds after which a measurement has no further round.")
+        float, option(RARE, "SECONDS", "After this time, a measurement has no further round.")
     ] = 10.0,
     random_weights: Annotated[
-        bool, typer.Option("--random-weights", help="Make models from config.json alone.")
+        bool,
+        option(RARE, None, "Make models from config.json alone.", "--random-weights"),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option(help="New folder for table, figure and data.")
+        Path | None, option(OUTPUT, "FOLDER", "A new folder for table, figure and data.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure size, speed and memory of pruned models beside the unpruned one.
+    """Measure size, speed and memory beside the unpruned model.
 
     Texts are made up, or those of a task. Of one model alone, random heads are removed, for several
     numbers of kept heads.
 
-    Example: headcount bench model small --length 40
+    Examples:
+        # A pruned model beside the one that it came from
+        headcount bench bert-base-uncased small --length 128
+        # How fast would it be with 72 or 12 of its heads?
+        headcount bench bert-base-uncased --keep 72,12
     """
     if output is not None:
         from headcount.analysis.base import refuse_bad_place
@@ -77,9 +87,9 @@ def bench(
         raise HeadcountError("a model is given twice; give each folder once")
     if len(models) > 1 and keep is not None:
         raise HeadcountError("--keep is for one model alone; leave it out, or give one model")
-    of_task = given["task"] or given["recipe"]
+    of_task = options.names_data(given)
     if length and of_task:
-        raise HeadcountError("a task has its own lengths; leave out --length, or --task")
+        raise HeadcountError("a task has its own lengths; leave out --length, or the data")
     from headcount.analysis.speed.models import bench_models
     from headcount.analysis.speed.over_keep import bench_over_keep
     from headcount.analysis.speed.work import random_work, task_work

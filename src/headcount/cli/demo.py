@@ -5,21 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
+from headcount.cli.help import DATA, OUTPUT, option
 from headcount.cli.show import Bars, show_rows
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for models, data and the figure.")] = Path(
-        "headcount-demo"
-    ),
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    output: Annotated[
+        Path, option(OUTPUT, "FOLDER", "A folder for models, data and the figure.")
+    ] = Path("headcount-demo"),
+    seed: Annotated[int, option(DATA, "N", "Draws all that is random.")] = 0,
 ) -> None:
-    """Prune a real 72-head encoder to 12 and to 6 heads, and show what it costs and gains.
+    """Prune a real 72-head encoder, and show what it costs and gains.
 
-    Example: headcount demo
+    It is pruned to 12 and to 6 heads. All that is needed is on this computer.
+
+    Examples:
+        # Everything goes into the folder headcount-demo
+        headcount demo
+        # Other first weights, and another folder
+        headcount demo --seed 1 --output demo-1
     """
     from headcount.demo.run import run_demo
 

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.help import METHOD, OUTPUT, RARE, WHAT, argument, option
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
@@ -24,34 +24,42 @@ def evaluate(
     model: options.Model,
     given: Given,
     mask: Annotated[
-        Path | None, typer.Option(help="Evaluate with only the heads of this mask file.")
+        Path | None, option(WHAT, "FILE", "A mask file: evaluate with its heads only.")
     ] = None,
     stride: Annotated[
         int | None,
-        typer.Option(
-            help="Of a language model: tokens from one window to the next; without it, windows do "
-            "not overlap."
+        option(
+            RARE,
+            "N",
+            "Of a language model: tokens from one window to the next. Without it, windows do not "
+            "overlap.",
         ),
     ] = None,
     harness: Annotated[
         str | None,
-        typer.Option(
-            help="Also, or without --data only: tasks of lm-evaluation-harness, as piqa,hellaswag."
+        option(
+            WHAT,
+            "NAMES",
+            "Also tasks of lm-evaluation-harness, as piqa,hellaswag; without --data, these only.",
         ),
     ] = None,
     harness_tasks: Annotated[
-        Path | None, typer.Option(help="A folder with YAML files of such tasks of your own.")
+        Path | None, option(RARE, "FOLDER", "YAML files of such tasks of your own.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Evaluate a fine-tuned model, pruned or not; with --mask, as if the other heads were gone.
+    """Evaluate a fine-tuned model, pruned or not.
 
-    Example: headcount evaluate small --task mnli --data DIR
+    Examples:
+        # A pruned classifier, on a table of your own
+        headcount evaluate small --task classification --evaluate held-out.csv
+        # The perplexity of a language model
+        headcount evaluate smaller --data wikitext2.test.tokens.gz
     """
     from headcount.heads.mask import HeadMask
 
     settings = None
-    if harness is None or any(given[name] is not None for name in ("task", "data", "recipe")):
+    if harness is None or options.names_data(given):
         own = [] if stride is None else [f"stride={stride}"]
         asked = {**given, "option": [*(given["option"] or ()), *own], "model": model}
         settings = options.run_settings(asked)
@@ -134,21 +142,30 @@ def _show(console: Console, model: str, found: dict[str, dict[str, float]]) -> N
 @with_data(without=("limit_eval",))
 def score(
     model: Annotated[
-        str, typer.Argument(help="A fine-tuned model, or the output folder of headcount prune.")
+        str, argument("MODEL", "A fine-tuned model, or the output folder of headcount prune.")
     ],
-    output: Annotated[Path, typer.Option(help="Folder for the result; must not exist.")],
+    output: Annotated[Path, option(OUTPUT, "FOLDER", "A new folder for the result.")],
     given: Given,
     sample: Annotated[
-        float, typer.Option(help="Share of the training data to score on.", min=0.0, max=1.0)
+        float,
+        option(METHOD, "SHARE", "Score on this share of the training data.", min=0.0, max=1.0),
     ] = 1.0,
     granularity: Annotated[
-        str, typer.Option(help="Absolute gradients per example, token or batch.")
+        str, option(METHOD, "PER", "Absolute gradients per example, token or batch.")
     ] = "example",
-    normalise: Annotated[bool, typer.Option(help="Divide by the norm of each layer.")] = True,
+    normalise: Annotated[
+        bool, option(METHOD, None, "Do not divide by the norm of each layer.")
+    ] = True,
 ) -> None:
-    """Write the importance of every head: Michel's from data, or what a run has learned.
+    """Write the importance of every head.
 
-    Example: headcount score model --task mnli --data DIR --output scores
+    With data it is Michel's score. Without, it is what a run of headcount prune has learned.
+
+    Examples:
+        # Michel's score, from a tenth of the training data
+        headcount score my-model --task mnli --data nyu-mll/glue --sample 0.1 --output scores
+        # What a run has learned
+        headcount score small --output learned
     """
     from headcount.atomic import new_folder
     from headcount.heads.mask import MASK_FILE, HeadMask
@@ -156,7 +173,7 @@ def score(
     from headcount.runs.output import IMPORTANCE, load_importances, save_importances
 
     console = Console()
-    if all(given[name] is None for name in ("task", "data", "recipe")):
+    if not options.names_data(given):
         method, scores = load_importances(Path(model) / IMPORTANCE)
         mask = HeadMask.load(Path(model) / MASK_FILE)
     else:

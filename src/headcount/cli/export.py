@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.help import OUTPUT, WHAT, option
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import show_rows
 from headcount.errors import HeadcountError
@@ -28,30 +28,36 @@ def export(
     given: Given,
     to: Annotated[
         str | None,
-        typer.Option(
-            help="plain, remote-code, gguf, mlx, onnx or torch; without a value, list what each "
-            "can hold of this model."
+        option(
+            WHAT,
+            "FORM",
+            "plain, remote-code, gguf, mlx, onnx or torch. Without a value, list what each can "
+            "hold of this model.",
         ),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for the export; must not exist.")
-    ] = None,
+    output: Annotated[Path | None, option(OUTPUT, "FOLDER", "A new folder for the export.")] = None,
     precision: Annotated[
         str | None,
-        typer.Option(
-            help="With gguf: f16 (if none is given), f32 or q8_0. With onnx: int8 also writes "
-            "graphs of 8-bit integers."
+        option(
+            WHAT,
+            "TYPE",
+            "Of gguf: f16 (if none is given), f32 or q8_0. Of onnx: int8, to write graphs of 8-bit "
+            "integers too.",
         ),
     ] = None,
     push_to_hub: options.PushToHub = None,
     private: options.Private = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a model so that other programs load it without headcount, and check it there.
+    """Write a model for programs that lack headcount, checked there.
 
-    With --task and --data, also compare metric, size and speed of ONNX graphs with the model's.
+    With data and a task, it also compares metric, size and speed of ONNX graphs with the model's.
 
-    Example: headcount export small --to plain --output served
+    Examples:
+        # What can hold this model?
+        headcount export small --to
+        # A file for llama.cpp
+        headcount export smaller --to gguf --precision q8_0 --output served
     """
     from headcount.atomic import new_folder
     from headcount.deploy.targets import fill, find_target, write_record
@@ -69,7 +75,7 @@ def export(
     target = find_target(str(to), precision)
     if push_to_hub is not None:
         options.refuse_push(push_to_hub)
-    evaluated = any(given[name] is not None for name in ("recipe", "task", "data"))
+    evaluated = options.names_data(given)
     if evaluated and target.name not in _TIMED:
         raise HeadcountError(
             f"--to {target.name} is not evaluated here; leave out --task and --data, and give the "

@@ -10,12 +10,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from headcount.cli import options
+from headcount.cli.help import OUTPUT, WHAT, option
 from headcount.errors import HeadcountError
 
 if TYPE_CHECKING:
@@ -26,9 +26,13 @@ if TYPE_CHECKING:
 
 
 def heads(model: options.Model, as_json: options.AsJson = False) -> None:
-    """Draw the map of a model's heads: which are there, which were removed.
+    """Draw the map of a model's heads: those there, and those removed.
 
-    Example: headcount heads bert-base-uncased
+    Examples:
+        # A model from the hub
+        headcount heads bert-base-uncased
+        # A pruned one, for a program to read
+        headcount heads small --json
     """
     from headcount.heads.find import find_heads
     from headcount.loading.folder import load_model
@@ -118,13 +122,19 @@ def _block_parameters(model: nn.Module, block: AttentionBlock) -> int:
 
 def remove(
     model: options.Model,
-    output: Annotated[Path, typer.Option(help="Folder for the smaller model; must not exist.")],
-    mask: Annotated[Path | None, typer.Option(help="A mask file: the heads to keep.")] = None,
-    heads: Annotated[str | None, typer.Option(help="The heads to remove: encoder.3.7,…")] = None,
+    output: Annotated[Path, option(OUTPUT, "FOLDER", "A new folder for the smaller model.")],
+    mask: Annotated[Path | None, option(WHAT, "FILE", "A mask file: the heads to keep.")] = None,
+    heads: Annotated[
+        str | None, option(WHAT, "NAMES", "The heads to remove, as encoder.3.7,encoder.0.1.")
+    ] = None,
 ) -> None:
-    """Cut heads out of a model and save the smaller one.
+    """Cut heads out of a model, and save the smaller one.
 
-    Example: headcount remove bert-base-uncased --heads encoder.3.7,encoder.0.1 --output small
+    Examples:
+        # Two heads by their names
+        headcount remove bert-base-uncased --heads encoder.3.7,encoder.0.1 --output small
+        # All heads but those that a run kept
+        headcount remove my-model --mask small/mask.json --output cut
     """
     from headcount.atomic import new_folder, refuse_existing
     from headcount.heads.find import find_heads

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
+
+from headcount.cli.help import argument
 
 _NEEDS = {
     "training": "trains the model",
@@ -17,11 +18,15 @@ _NEEDS = {
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="A method, to see its settings.")] = None,
+    name: Annotated[str | None, argument("NAME", "A method, to see its settings.")] = None,
 ) -> None:
-    """List the methods, or show the settings of one with their meanings.
+    """List the methods, or show the settings of one.
 
-    Example: headcount methods handover
+    Examples:
+        # What is there to choose from?
+        headcount methods
+        # Every setting of one method, with its meaning
+        headcount methods handover
     """
     console = Console()
     if name is None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from reprlib import repr as in_brief
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 
+from headcount.cli.help import DATA, OUTPUT, RARE, TRAINING, WHAT, argument, option
 from headcount.errors import HeadcountError
 from headcount.pruners.methods import DEFAULT
 from headcount.tasks.registry import CLASSES, LANGUAGE_MODELLING
@@ -23,41 +23,48 @@ if TYPE_CHECKING:
     from headcount.runs.recipe import Recipe
     from headcount.runs.settings import RunSettings
 
-Model = Annotated[str, typer.Argument(help="A model folder or a name on the hub.")]
+Model = Annotated[str, argument("MODEL", "A model folder or a name on the hub.")]
 Task = Annotated[
     str | None,
-    typer.Option(
-        help=f"One of {', '.join(CLASSES)}. Without it, a language model has {LANGUAGE_MODELLING}."
-    ),
+    option(DATA, "NAME", f"One of {', '.join(CLASSES)}. A language model needs none."),
 ]
-Data = Annotated[str | None, typer.Option(help="A folder, a file, or a data set on the hub.")]
-Train = Annotated[str | None, typer.Option(help="The training file, if not found by name.")]
+Data = Annotated[str | None, option(DATA, "DATA", "A folder, a file, or a data set on the hub.")]
+Train = Annotated[str | None, option(DATA, "FILE", "A file to train on; it needs no --data.")]
 Evaluate = Annotated[
-    list[str] | None, typer.Option(help="An evaluation file; may be given several times.")
+    list[str] | None,
+    option(DATA, "FILE", "A file to evaluate on; repeatable. The first is the one to tune on."),
 ]
-Text = Annotated[list[str] | None, typer.Option(help="A text column; once or twice.")]
-Label = Annotated[str | None, typer.Option(help="The label column.")]
-Source = Annotated[str | None, typer.Option(help="Language to translate from: de.")]
-Target = Annotated[str | None, typer.Option(help="Language to translate into: en.")]
-LimitTrain = Annotated[int | None, typer.Option(help="Use so many training examples.")]
-LimitEval = Annotated[int | None, typer.Option(help="Use so many examples to evaluate.")]
-MaxLength = Annotated[int | None, typer.Option(help="Cut longer inputs, in tokens.")]
-BatchSize = Annotated[int | None, typer.Option(help="Examples per training step.")]
-EvalBatchSize = Annotated[int | None, typer.Option(help="Examples per evaluation batch.")]
-Seed = Annotated[int | None, typer.Option(help="Of everything that is drawn.")]
+Text = Annotated[
+    list[str] | None,
+    option(DATA, "COLUMN", "The column with the text, if its name is unusual; twice for pairs."),
+]
+Label = Annotated[
+    str | None, option(DATA, "COLUMN", "The column with the label, if its name is unusual.")
+]
+Source = Annotated[str | None, option(DATA, "LANGUAGE", "The language to translate from, as de.")]
+Target = Annotated[str | None, option(DATA, "LANGUAGE", "The language to translate into, as en.")]
+LimitTrain = Annotated[int | None, option(DATA, "N", "Train on this many examples only.")]
+LimitEval = Annotated[int | None, option(DATA, "N", "Evaluate on this many examples only.")]
+MaxLength = Annotated[int | None, option(DATA, "N", "Cut inputs to this many tokens.")]
+BatchSize = Annotated[int | None, option(TRAINING, "N", "Examples per training step.")]
+EvalBatchSize = Annotated[int | None, option(RARE, "N", "Examples per batch of an evaluation.")]
+Seed = Annotated[int | None, option(DATA, "N", "Draws all that is random; 0 if it is not given.")]
 Option = Annotated[
-    list[str] | None, typer.Option(help="Of the task, as name=value; may be given several times.")
+    list[str] | None, option(RARE, "NAME=VALUE", "An option that this task alone has; repeatable.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+AsJson = Annotated[bool, option(OUTPUT, None, "Print JSON, for programs.", "--json")]
 PushToHub = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Upload the result to the Hugging Face hub, as owner/model."),
+    str | None, option(OUTPUT, "OWNER/MODEL", "Upload the result to the Hugging Face hub.")
 ]
 Private = Annotated[
-    bool, typer.Option("--private", help="With --push-to-hub: make the model private.")
+    bool, option(OUTPUT, None, "With --push-to-hub: make the model private.", "--private")
 ]
-RecipeFile = Annotated[Path | None, typer.Option(help="Settings from a YAML file.")]
+RecipeFile = Annotated[
+    Path | None,
+    option(WHAT, "FILE", "Take settings from a YAML file; options given here replace them."),
+]
 
+FILES = ("train", "evaluate")  # options that need no --data beside them
 Given = dict[str, Any]  # the values of options by name; None for those that were not given
 Command = Callable[..., None]
 
@@ -68,7 +75,7 @@ def with_data(without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     Args:
         without: names of options that mean nothing to the command.
     """
-    shared = [option for name, option in _SHARED.items() if name not in without]
+    shared = [parameter for name, parameter in _SHARED.items() if name not in without]
 
     def add(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True)
@@ -76,7 +83,7 @@ def with_data(without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
 
         @functools.wraps(command)
         def called(**values: Any) -> None:
-            given = {option.name: values.pop(option.name) for option in shared}
+            given = {parameter.name: values.pop(parameter.name) for parameter in shared}
             command(**values, given=given)
 
         # typer reads the options from these.
@@ -88,21 +95,21 @@ def with_data(without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
 
 
 def _options(
+    recipe: RecipeFile = None,
     task: Task = None,
     data: Data = None,
-    recipe: RecipeFile = None,
-    eval_batch_size: EvalBatchSize = None,
-    limit_train: LimitTrain = None,
-    limit_eval: LimitEval = None,
-    max_length: MaxLength = None,
     train: Train = None,
     evaluate: Evaluate = None,
     text: Text = None,
     label: Label = None,
+    limit_train: LimitTrain = None,
+    limit_eval: LimitEval = None,
+    max_length: MaxLength = None,
+    seed: Seed = None,
     source: Source = None,
     target: Target = None,
+    eval_batch_size: EvalBatchSize = None,
     option: Option = None,
-    seed: Seed = None,
 ) -> None:
     """The options that `with_data` adds; never called."""
 
@@ -125,13 +132,11 @@ def run_settings(given: Given) -> RunSettings:
         if own.keys() & {"keep", *ASKS}:  # says how many heads in place of the recipe
             values = {k: v for k, v in values.items() if k in own or k not in ("keep", *ASKS)}
         _settings_of_method(read, values)
-        _infer_task(values)
-        _refuse_missing(values, f" in {recipe}")
+        _refuse_missing(values, given, f" in {recipe}")
         settings = fill(RunSettings, read, values)
     else:
         values = {name: given[name] for name in top if given.get(name) is not None}
-        _infer_task(values)
-        _refuse_missing(values, "")
+        _refuse_missing(values, given, "")
         settings = RunSettings(**values)
     training = {k: given[k] for k in asdict(TrainingSettings()) if given.get(k) is not None}
     examples = {
@@ -165,8 +170,7 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
 
 def _infer_task(values: dict[str, Any]) -> None:
     """Take language modelling for the task of a language model, unless one is said."""
-    model = values.get("model")
-    told = values.get("task") is not None or values.get("data") is None
+    model, told = values.get("model"), values.get("task") is not None
     if not told and isinstance(model, str) and not model.startswith("scratch:"):
         from headcount.loading.folder import is_language_model
 
@@ -174,12 +178,27 @@ def _infer_task(values: dict[str, Any]) -> None:
             values["task"] = LANGUAGE_MODELLING
 
 
-def _refuse_missing(values: dict[str, Any], where: str) -> None:
+def _refuse_missing(values: dict[str, Any], given: Given, where: str) -> None:
     if values.get("model") is None:
         raise HeadcountError(f"the model is not said{where}; give a model folder or a hub name")
-    for name in ("task", "data"):
-        if values.get(name) is None:
-            raise HeadcountError(f"the {name} is not said{where}; give --{name}")
+    inside = values.get("examples")
+    named = [
+        part.get(name)
+        for part in (given, inside if isinstance(inside, dict) else {})
+        for name in FILES
+    ]
+    if not values.get("data") and not any(named):
+        raise HeadcountError(
+            f"the data is not said{where}; give --data, or files as --train and --evaluate"
+        )
+    _infer_task(values)
+    if values.get("task") is None:
+        raise HeadcountError(f"the task is not said{where}; give --task")
+
+
+def names_data(given: Given) -> bool:
+    """Whether the options say which data to read, or what to do with them."""
+    return any(given[name] for name in ("task", "data", "recipe", *FILES))
 
 
 def _as_tuple(value: Any) -> Any:

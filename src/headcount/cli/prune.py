@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.help import METHOD, OUTPUT, RARE, TRAINING, WHAT, argument, option
 from headcount.cli.options import Given, with_data
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
@@ -22,129 +22,164 @@ if TYPE_CHECKING:
 
 @with_data()
 def prune(
-    output: Annotated[Path, typer.Option(help="Folder for the result; must not exist.")],
+    output: Annotated[Path, option(OUTPUT, "FOLDER", "A new folder for the smaller model.")],
     given: Given,
-    model: Annotated[
-        str | None, typer.Argument(help="A model folder or a name on the hub.")
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help=f"One of {', '.join(METHODS)}; {DEFAULT} if none is given. "
-            "headcount methods says what each does."
-        ),
-    ] = None,
+    model: Annotated[str | None, argument("MODEL", "A model folder or a name on the hub.")] = None,
     keep: Annotated[
         str | None,
-        typer.Option(
-            help="Heads to keep: a count, or a fraction below 1. Several, as 48,24,12, come from "
-            "one training with joint-dsp or pipelined-dsp, each in its own folder in the output."
-        ),
-    ] = None,
-    cache: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of --keep: the share of the key-value cache to keep, as 0.5. Models with "
-            "grouped queries then lose whole groups."
-        ),
-    ] = None,
-    parameters: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of --keep: the share of the model's parameters to keep, as 0.9."
-        ),
-    ] = None,
-    speed_up: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of --keep: times as fast, as 1.2, by the operations of matrix products "
-            "in a forward pass over a batch of the task."
+        option(
+            WHAT,
+            "K",
+            "Heads to keep: a count, or a fraction below 1. Several, as 48,24,12, come from one "
+            "training with joint-dsp or pipelined-dsp.",
         ),
     ] = None,
     within: Annotated[
         float | None,
-        typer.Option(
-            help="Instead of --keep: the part of the metric that may be lost. 0.01 finds the "
-            "fewest heads that keep 99 % of it, with a method that trains nothing."
+        option(
+            WHAT,
+            "LOSS",
+            "Instead of --keep: the fewest heads that lose at most this part of the metric, as "
+            "0.01. For methods that train nothing.",
         ),
     ] = None,
-    even: Annotated[
-        bool | None,
-        typer.Option(help="Keep the same number of heads in every layer; which ones is free."),
+    parameters: Annotated[
+        float | None,
+        option(WHAT, "SHARE", "Instead of --keep: this share of parameters, as 0.9."),
     ] = None,
-    unit: Annotated[
+    cache: Annotated[
+        float | None,
+        option(WHAT, "SHARE", "Instead of --keep: this share of the key-value cache, as 0.5."),
+    ] = None,
+    speed_up: Annotated[
+        float | None,
+        option(
+            WHAT,
+            "TIMES",
+            "Instead of --keep: this many times as fast, as 1.2; counted in operations of matrix "
+            "products.",
+        ),
+    ] = None,
+    method: Annotated[
         str | None,
-        typer.Option(
-            help="What goes or stays together: head, or group, the query heads that share a "
-            "key-value head, so that the cache shrinks too."
+        option(
+            METHOD,
+            "NAME",
+            f"How to choose the heads; {DEFAULT} if it is not given. One of {', '.join(METHODS)}: "
+            "headcount methods explains them.",
         ),
     ] = None,
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            help="none scores heads without the labels of the data: the model draws labels from "
-            "its own answers. For methods that score."
-        ),
-    ] = None,
-    from_scratch_like: Annotated[
-        Path | None,
-        typer.Option(
-            help="Train with the heads that the pruned model in this folder kept, from the first "
-            "step on (Voita et al., Table 2)."
+    setting: Annotated[
+        list[str] | None,
+        option(
+            METHOD,
+            "NAME=VALUE",
+            "A setting of the method; repeatable. headcount methods NAME lists them.",
         ),
     ] = None,
     base: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder in which headcount fine-tunes the unpruned model, and keeps it for the "
-            "next run. Pipelined methods start from it; the others are compared with it. A model "
-            "that is fine-tuned already is given as MODEL, without this."
+        option(
+            METHOD,
+            "FOLDER",
+            "Fine-tune the unpruned model first, and keep it in this folder. A fine-tuned MODEL "
+            "needs none.",
         ),
     ] = None,
-    epochs: Annotated[float | None, typer.Option(help="Passes over the training data.")] = None,
-    pruning_epochs: Annotated[
-        float | None, typer.Option(help="Passes of a pruning that starts from the base model.")
+    even: Annotated[
+        bool | None, option(METHOD, None, "Keep the same number of heads in every layer.")
     ] = None,
-    warm_start: Annotated[
-        bool | None, typer.Option(help="Start from the fine-tuned model, also when training it.")
+    unit: Annotated[
+        str | None,
+        option(
+            METHOD,
+            "UNIT",
+            "What stays or goes together: head, or group, the query heads of one key-value head.",
+        ),
     ] = None,
+    epochs: Annotated[
+        float | None,
+        option(
+            TRAINING,
+            "N",
+            "Passes over the training data; 0 takes a fine-tuned model as it is.",
+        ),
+    ] = None,
+    learning_rate: Annotated[
+        float | None, option(TRAINING, "RATE", "The learning rate of the model.")
+    ] = None,
+    batch_size: options.BatchSize = None,
     recovery_epochs: Annotated[
         float | None,
-        typer.Option(help="Passes after the cut, of methods that do not train before it."),
+        option(TRAINING, "N", "Passes after the cut, for methods that do not train before it."),
     ] = None,
     distil: Annotated[
         float | None,
-        typer.Option(
-            help="Weight of what the unpruned model says, beside the labels, while pruning. It is "
-            "the base model; with handover the model itself, as it was before the cut."
+        option(
+            TRAINING,
+            "WEIGHT",
+            "Learn from the unpruned model too: its weight in the loss, as 0.7; labels have the "
+            "rest.",
         ),
     ] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Of the model.")] = None,
-    pruning_learning_rate: Annotated[
-        float | None, typer.Option(help="Of a model that was fine-tuned before.")
+    warm_start: Annotated[
+        bool | None, option(TRAINING, None, "Start from the fine-tuned model, whatever the method.")
     ] = None,
-    batch_size: options.BatchSize = None,
-    max_steps: Annotated[int | None, typer.Option(help="Stop after so many steps.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(help="Of the method, as name=value; may be given several times."),
+    pruning_epochs: Annotated[
+        float | None,
+        option(TRAINING, "N", "Passes of a pruning that starts from a fine-tuned model."),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
-    speed: Annotated[bool, typer.Option(help="Measure speed beside the unpruned model.")] = True,
+    resume: Annotated[bool, option(OUTPUT, None, "Go on with a run that was stopped.")] = False,
     to: Annotated[
         str | None,
-        typer.Option(
-            help="Also write forms that other programs load without headcount, as plain,gguf; "
-            "each into a folder inside the output. headcount export lists them."
+        option(
+            OUTPUT,
+            "FORMS",
+            "Also write what other programs load, as plain,gguf, into folders inside the output. "
+            "headcount export lists the forms.",
         ),
     ] = None,
     push_to_hub: options.PushToHub = None,
     private: options.Private = False,
     as_json: options.AsJson = False,
+    speed: Annotated[
+        bool, option(RARE, None, "Do not measure speed beside the unpruned model.")
+    ] = True,
+    max_steps: Annotated[int | None, option(RARE, "N", "Stop after this many steps.")] = None,
+    pruning_learning_rate: Annotated[
+        float | None,
+        option(RARE, "RATE", "The learning rate of a model that was fine-tuned before."),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        option(
+            RARE,
+            "none",
+            "Score heads without the labels of the data: the model draws labels from its own "
+            "answers.",
+        ),
+    ] = None,
+    from_scratch_like: Annotated[
+        Path | None,
+        option(
+            RARE,
+            "FOLDER",
+            "Train from the first step with the heads that the pruned model in this folder kept.",
+        ),
+    ] = None,
 ) -> None:
-    """Fine-tune, choose K heads, cut the rest, check and measure, and write the smaller model.
+    """Keep K heads, cut the rest out, and write the smaller model.
 
-    Example: headcount prune bert-base-uncased --task mnli --data DIR --keep 12 --output small
+    Methods that train fine-tune the model on the way. The smaller model is checked against the
+    masked one, and measured beside the unpruned one.
+
+    Examples:
+        # Keep 12 heads of BERT for a table of your own
+        headcount prune bert-base-uncased --task classification --train reviews.csv
+            --evaluate held-out.csv --keep 12 --output small
+        # Keep 80 % of a language model's heads without training
+        headcount prune HuggingFaceTB/SmolLM2-135M --data texts.jsonl --method surgeon --keep 0.8
+            --output smaller
     """
     given = {**given, **locals()}
     if from_scratch_like is not None:

@@ -5,51 +5,61 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from headcount.cli import options
+from headcount.cli.help import DATA, OUTPUT, WHAT, option
 from headcount.cli.show import Bars, show_analysis, show_rows
 from headcount.errors import HeadcountError
 
 
 def roles(
     model: options.Model,
-    text: Annotated[Path | None, typer.Option(help="Sentences, one a line.")] = None,
+    text: Annotated[Path | None, option(DATA, "FILE", "Sentences, one in a line.")] = None,
     conllu: Annotated[
-        Path | None, typer.Option(help="Sentences with trees, for syntactic heads.")
+        Path | None, option(DATA, "FILE", "Sentences with trees, for syntactic heads.")
     ] = None,
     pair: Annotated[
         Path | None,
-        typer.Option(help="Second sentences, one a line, for a model that reads two."),
+        option(DATA, "FILE", "Second sentences, one in a line, for a model that reads two."),
     ] = None,
     target: Annotated[
         Path | None,
-        typer.Option(help="Translations, one a line; without them, the model's own greedy ones."),
+        option(
+            DATA, "FILE", "Translations, one in a line; without them, the model's own greedy ones."
+        ),
     ] = None,
     frequencies: Annotated[
-        Path | None, typer.Option(help="A larger text that tells which tokens are rare.")
+        Path | None, option(DATA, "FILE", "A larger text that tells which tokens are rare.")
     ] = None,
-    mask: Annotated[Path | None, typer.Option(help="A mask.json whose kept heads to mark.")] = None,
+    mask: Annotated[
+        Path | None, option(WHAT, "FILE", "A mask.json whose kept heads to mark.")
+    ] = None,
     study: Annotated[
         Path | None,
-        typer.Option(help="Output of headcount compare: the roles of the heads kept at each K."),
+        option(WHAT, "FOLDER", "Output of headcount compare: roles of the heads kept at each K."),
     ] = None,
     pruned: Annotated[
-        bool, typer.Option(help="With --study: measure each run's own pruned model.")
+        bool, option(WHAT, None, "With --study: measure each run's own pruned model.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option(help="New folder; without it, analyses/ of the study.")
+        Path | None, option(OUTPUT, "FOLDER", "A new folder; without it, analyses/ of the study.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Read so many sentences of each file.", min=1)
+        int | None, option(DATA, "N", "Read this many sentences of each file.", min=1)
     ] = None,
     max_length: options.MaxLength = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Find out what heads do: positional, syntactic, for rare tokens, for duplicates.
+    """Find out what each head does.
 
-    Example: headcount roles model --conllu en_ewt-ud-dev.conllu.gz --output roles
+    Heads may be positional or syntactic, or look at rare tokens or at duplicates.
+
+    Examples:
+        # With the trees of a treebank
+        headcount roles bert-base-uncased --conllu en_ewt-ud-dev.conllu.gz --output roles
+        # Which roles are left at each K of a study?
+        headcount roles my-model --text sentences.txt --study study
     """
     from headcount.analysis.base import FILE, FOLDER, Analysis, refuse_bad_place, save_analysis
     from headcount.analysis.roles import Roles, find_roles, read_sentences, roles_over_keep

@@ -9,28 +9,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 
+from headcount.cli.help import METHOD, OUTPUT, RARE, argument, option
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
 
 
 def compare(
-    study: Annotated[Path, typer.Argument(help="A study file (YAML).")],
-    output: Annotated[Path, typer.Option(help="Folder of the study; one that exists goes on.")],
-    on: Annotated[str | None, typer.Option(help="ray sends the runs to a Ray cluster.")] = None,
+    study: Annotated[Path, argument("FILE", "A study file, in YAML.")],
+    output: Annotated[
+        Path, option(OUTPUT, "FOLDER", "The study's folder; one that exists goes on.")
+    ],
+    on: Annotated[str | None, option(RARE, "ray", "Send the runs to a Ray cluster.")] = None,
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster; without it, Ray on this machine.")
+        str | None, option(RARE, "ADDRESS", "The Ray cluster; without it, Ray on this machine.")
     ] = None,
-    cpus: Annotated[float, typer.Option(help="That a run needs of a cluster.")] = 1.0,
-    gpus: Annotated[float, typer.Option(help="That a run needs of a cluster.")] = 0.0,
+    cpus: Annotated[float, option(RARE, "N", "CPUs of the cluster that a run needs.")] = 1.0,
+    gpus: Annotated[float, option(RARE, "N", "GPUs of the cluster that a run needs.")] = 0.0,
 ) -> None:
-    """Run every method, number of heads and seed of a study, once each, and collect the results.
+    """Run every method, number of heads and seed of a study.
 
-    Several processes may work on one study at a time.
+    Several processes may work on one study at a time. The same command goes on with one that was
+    stopped.
 
-    Example: headcount compare study.yaml --output study
+    Examples:
+        # On this computer
+        headcount compare study.yaml --output study
+        # On a Ray cluster, each run with a GPU of its own
+        headcount compare study.yaml --on ray --gpus 1 --output study
     """
     if on not in (None, "ray"):
         raise HeadcountError(f"cannot run on {on}; give --on ray, or nothing for this machine")
@@ -65,18 +72,25 @@ def compare(
 
 
 def report(
-    study: Annotated[Path, typer.Argument(help="The output folder of headcount compare.")],
+    study: Annotated[Path, argument("STUDY", "The output folder of headcount compare.")],
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Tell of this one alone, or of these; may be given several times."),
+        option(METHOD, "NAME", "Report this method alone, or several; repeatable."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder to write into; without it, report/ of the study.")
+        Path | None,
+        option(OUTPUT, "FOLDER", "A folder to write into; without it, report/ of the study."),
     ] = None,
 ) -> None:
-    """Write tables, figures and a page of a study into its folder, and say what is missing.
+    """Write the tables, figures and page of a study.
 
-    Example: headcount report study
+    It also says what is missing.
+
+    Examples:
+        # Everything that the study has
+        headcount report study
+        # Two methods alone, elsewhere
+        headcount report study --method handover --method surgeon --output two-methods
     """
     from headcount.report.page.page import FILE as PAGE
     from headcount.report.table_text import aside, label, legend, to_terminal

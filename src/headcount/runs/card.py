@@ -150,6 +150,8 @@ def metadata(
 
 def _data_set(settings: RunSettings) -> str | None:
     """The name of the data on the hub; None for files of the user's own."""
+    if not settings.data:
+        return None
     if not Path(settings.data).exists():
         return settings.data if is_hub_name(settings.data) else None
     own_files = settings.examples.train or settings.examples.evaluate

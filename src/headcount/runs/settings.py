@@ -222,7 +222,8 @@ class RunSettings:
     Attributes:
         model: a model folder or a name on the hub.
         task: a name that `headcount prune --help` lists.
-        data: a folder, a file, or a data set on the hub.
+        data: a folder, a file, or a data set on the hub. Empty if `examples` has the paths of
+            files to train and to evaluate on.
         method: how to choose the heads; `headcount methods` lists the methods.
         keep: K, the heads to keep: a count, or a fraction below 1. Give several for `prune_many`,
             and None for a method that finds its own count.
@@ -248,7 +249,7 @@ class RunSettings:
 
     model: str
     task: str
-    data: str
+    data: str = ""
     method: str = DEFAULT
     keep: float | int | tuple[float | int, ...] | None = None
     seed: int = 0

@@ -6,6 +6,7 @@ checks.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -36,7 +37,8 @@ class DataSettings:
     """Which data, and how much of it.
 
     Attributes:
-        data: a folder, a file, or the name of a data set on the hub.
+        data: a folder, a file, or the name of a data set on the hub. Empty if `train` and
+            `evaluate` have paths: then nothing else is looked for.
         train: the training file, inside `data` or as a path; None finds it by its usual names.
         evaluate: files for evaluation, inside `data` or as paths. Use the first one to tune on.
             Empty finds one by its usual names.
@@ -74,6 +76,18 @@ class DataSettings:
     evaluate_only: bool = False
     cache: Path | None = None
     options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.data or self.train or self.evaluate):
+            raise HeadcountError("no data are named; give data, or files as train and evaluate")
+
+    @property
+    def data_name(self) -> str:
+        """What messages and signatures call the data: the folder or file without its path."""
+        if self.data:
+            return Path(self.data).name
+        first = Path(os.path.expanduser((self.evaluate or (self.train or "",))[0]))
+        return first.absolute().parent.name
 
 
 class Task(ABC):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,9 @@ from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedMode
 from headcount.errors import HeadcountError
 from headcount.tasks.base import Collator, DataSettings, Prediction, Processor, Task, read_options
 from headcount.tasks.examples import (
+    Columns,
     Examples,
+    find_columns,
     label_names,
     labelled,
     number_labels,
@@ -32,6 +33,7 @@ from headcount.tasks.prepared import (
     with_columns,
 )
 from headcount.tasks.splits import open_splits
+from headcount.tasks.tables import Table
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -56,7 +58,7 @@ class TextClassification(Task):
 
     Args:
         settings: which data, and how much of it.
-        train: the training examples.
+        train: the training examples; None if there are only examples to evaluate on.
         evaluation: the evaluation sets by name; tune on the first.
         labels: names of the labels, in the order of the data; empty for a regression.
         metrics: names of all metrics; the last one decides.
@@ -68,7 +70,7 @@ class TextClassification(Task):
     def __init__(
         self,
         settings: DataSettings,
-        train: Examples,
+        train: Examples | None,
         evaluation: dict[str, Examples],
         labels: tuple[str, ...],
         metrics: tuple[str, ...],
@@ -80,24 +82,29 @@ class TextClassification(Task):
         self.metric = metrics[-1]
         self._order = list(range(len(labels) or 1))
         self._asked_for_data = False
-        for examples in (train, *evaluation.values()):
+        first = next(iter(self._parts.values()))
+        for examples in self._parts.values():
             self._numbers(examples)  # refuse an unknown label before anything is loaded
-            if len(examples.texts) != len(train.texts):
+            if len(examples.texts) != len(first.texts):
                 raise HeadcountError(
-                    f"{examples.source} has {len(examples.texts)} text columns, but {train.source} "
-                    f"has {len(train.texts)}; name the text columns of both"
+                    f"{examples.source} has {len(examples.texts)} text columns, but {first.source} "
+                    f"has {len(first.texts)}; name the text columns of both"
                 )
+
+    @property
+    def _parts(self) -> dict[str, Examples]:
+        """All examples that were read: those to train on first, if there are any."""
+        return {**({} if self.train is None else {"train": self.train}), **self.evaluation}
 
     @property
     def dropped(self) -> dict[str, int]:
         """How many rows of every part were left out because they are broken or undecided."""
-        parts = {"train": self.train, **self.evaluation}
-        return {name: examples.dropped for name, examples in parts.items()}
+        return {name: examples.dropped for name, examples in self._parts.items()}
 
     def read_columns(self) -> dict[str, Sequence[str]]:
         """The texts and labels of every part."""
         columns: dict[str, Sequence[str]] = {}
-        for name, examples in {"train": self.train, **self.evaluation}.items():
+        for name, examples in self._parts.items():
             columns |= {f"{name} {place}": text for place, text in enumerate(examples.texts)}
             columns[f"{name} label"] = examples.labels
         return columns
@@ -123,6 +130,10 @@ class TextClassification(Task):
 
     def train_data(self, processor: Processor) -> Dataset:
         """Tokenised training examples within the limit."""
+        if self.train is None:
+            raise HeadcountError(
+                f"{self.settings.data_name} has no examples to train on; name a file for training"
+            )
         return self._prepared(self.train, self.settings.limit_train, processor)
 
     def evaluation_data(self, processor: Processor) -> dict[str, Dataset]:
@@ -211,7 +222,8 @@ class Classification(TextClassification):
     """Any table with a text, or a pair of texts, and a label.
 
     If the settings name no labels, they are those of the training data, sorted; integers are
-    sorted by value.
+    sorted by value. Where only evaluation is asked for, there may be no training data; then the
+    labels are those of the data to evaluate on.
 
     Args:
         settings: which data, and how much of it; for `options` see `TableOptions`.
@@ -227,21 +239,36 @@ class Classification(TextClassification):
             (part,) = splits.readers
         found = splits.find("validation", "valid", "val", "dev", "eval", "evaluation")
         chosen = settings.evaluate or ((found,) if found and found != part else ())
-        if part is None or not chosen:
-            what = "for training" if part is None else "for evaluation"
-            raise HeadcountError(
-                f"no data {what} was named, and none was found by its name in {splits.data}, which "
-                f"has {', '.join(sorted(splits.readers))}; name the file {what}"
-            )
-        train = labelled(splits.read(part)[1], settings.text, settings.label)
-        evaluation = {
-            name: labelled(table, settings.text, settings.label)
-            for name, table in splits.read_evaluation(chosen).items()
-        }
+        no_part = part is None and not settings.evaluate_only
+        if no_part or not chosen:
+            what = "for training" if no_part else "for evaluation"
+            raise splits.missing(f"data {what} was", f"name the file {what}")
+        table = None if part is None else splits.read(part)[1]
+        tables = splits.read_evaluation(chosen)
+        first = next(iter(tables.values())) if table is None else table
+        self._columns = find_columns(first, settings.text, settings.label)
+        train = None if table is None else _examples(table, self._columns, settings)
+        evaluation = {k: _examples(other, self._columns, settings) for k, other in tables.items()}
         metrics = ("macro_f1", "matthews_correlation", "accuracy")
-        labels = settings.labels or label_names(train)
+        named_after = evaluation.values() if train is None else [train]
+        labels = settings.labels or label_names(*named_after)
         super().__init__(settings, train, evaluation, labels, metrics)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Also which columns were taken, if their names do not tell it."""
+        return (*super().remarks, *([self._columns.remark] if self._columns.remark else []))
 
     def signature(self, split: str) -> str:
         """The name of the data's folder or file, and the evaluation set."""
-        return f"data:{Path(self.settings.data).name}-{split}"
+        return f"data:{self.settings.data_name}-{split}"
+
+
+def _examples(table: Table, first: Columns, settings: DataSettings) -> Examples:
+    """The examples of a table, from the columns of the first one if it has them.
+
+    A small table for evaluation may not show by itself which column is the label.
+    """
+    known = first.names <= table.columns.keys()
+    columns = first if known else find_columns(table, settings.text, settings.label)
+    return labelled(table, columns.text, columns.label)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -164,8 +163,8 @@ class Embedding(Task):
         """Tokenised sentences within the limit; the label is the place of the vector."""
         if self._train is None:
             raise HeadcountError(
-                f"{self.settings.data} has no sentences to train or score on; name a file with "
-                "--train"
+                f"{self.settings.data_name} has no sentences to train or score on; name a "
+                "file with --train"
             )
         return self._prepared(self._train, processor)
 
@@ -236,7 +235,7 @@ class Embedding(Task):
 
     def signature(self, split: str) -> str:
         """The data, and what is compared."""
-        return f"data:{Path(self.settings.data).name}-{split}|{self.metric}:to-unpruned-vectors"
+        return f"data:{self.settings.data_name}-{split}|{self.metric}:to-unpruned-vectors"
 
     def _prepared(self, part: Sentences, processor: Processor) -> Dataset:
         length = self.max_length

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.errors import HeadcountError
-from headcount.tasks.files import Table, as_texts, named
+from headcount.tasks.tables import Table, as_texts, named
 
 # Column names that data sets use. Pairs come before single texts: a table may have both.
 TEXTS: tuple[tuple[str, ...], ...] = (
@@ -27,6 +27,8 @@ LABELS = (
 UNDECIDED = "-"  # SNLI and MNLI: the annotators did not agree
 # In other data "-" may be an ordinary label, such as the opposite of "+".
 _INFERENCE = {"entailment", "neutral", "contradiction", "not_entailment", "", UNDECIDED}
+_PAIRS = {frozenset(names) for names in TEXTS if len(names) == 2}
+_REPEATED = 4  # a column with few different values has each this often, on average
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,15 @@ class Examples:
         return replace(self, texts=texts, labels=[self.labels[row] for row in rows])
 
 
-def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -> Examples:
+def labelled(table: Table, text: Sequence[str], label: str) -> Examples:
     """Take texts and labels out of a table.
 
     If the labels are those of inference, rows with the label "-" are dropped and counted.
 
     Args:
         table: the table.
-        text: the columns with the text, one or two; empty finds them by their usual names.
-        label: the column with the label; None finds it by its usual names.
+        text: the columns with the text, one or two.
+        label: the column with the label.
 
     Raises:
         HeadcountError: there are no such columns, or a row has no text or no label.
@@ -72,8 +74,6 @@ def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -
             f"{len(text)} text columns were named ({', '.join(text)}), but a model reads one text "
             "or a pair; name one or two"
         )
-    text = text or find_text(table)
-    label = label or find_label(table)
     labels = as_texts([_whole(v) for v in table.column(label)], label, table.source, missing="")
     labels = [value.strip() for value in labels]
     undecided = UNDECIDED if {value.lower() for value in labels} <= _INFERENCE else None
@@ -90,6 +90,84 @@ def labelled(table: Table, text: Sequence[str] = (), label: str | None = None) -
     columns = tuple(table.texts(name) for name in text)
     dropped = len(labels) - len(kept) + table.broken
     return Examples(table.source, columns, labels, dropped).select(kept)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table to read.
+
+    Attributes:
+        text: those with the text, one or two.
+        label: the one with the label.
+        remark: what was assumed, for the user; None if names say it all.
+    """
+
+    text: tuple[str, ...]
+    label: str
+    remark: str | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """All of them."""
+        return {*self.text, self.label}
+
+
+def find_columns(table: Table, text: Sequence[str] = (), label: str | None = None) -> Columns:
+    """The columns of a table with the text and the label.
+
+    They are found by the names that data sets use. In a table with two columns, one is the label
+    and the other the text, whatever their names are.
+
+    Args:
+        table: the table.
+        text: the columns with the text, if they are known.
+        label: the column with the label, if it is known.
+
+    Raises:
+        HeadcountError: it is unclear which columns these are.
+    """
+    both = list(table.columns)
+    wrong = len(text) > 1 or not {*text, *([label] if label else [])} <= table.columns.keys()
+    if len(both) != 2 or wrong or (text and label) or _plain(both) in _PAIRS:
+        return Columns(tuple(text) or find_text(table), label or find_label(table))
+    chosen = label or (_other(both, text[0]) if text else _label_of_two(table))
+    first = _other(both, chosen)
+    if label is None and chosen in map(str, table.columns[chosen]):
+        raise HeadcountError(
+            f"the first line of {table.source} ({named(both)}) looks like data, not like names of "
+            "columns; put names above it, such as text and label"
+        )
+    if (text or (first.lower(),) in TEXTS) and (label or chosen.lower() in LABELS):
+        return Columns((first,), chosen)
+    remark = (
+        f"{table.source} has two columns: {first!r} is taken for the text and "
+        f"{chosen!r} for the label; --text and --label say otherwise"
+    )
+    return Columns((first,), chosen, remark)
+
+
+def _label_of_two(table: Table) -> str:
+    """The label of two columns: the one that is named like a label, or has few different values."""
+    both = list(table.columns)
+    found = [name for name in both if name.lower() in LABELS]
+    if len(found) != 1:
+        different = {name: len(set(map(str, table.columns[name]))) for name in both}
+        found = [name for name in both if different[name] * _REPEATED <= len(table)]
+    if len(found) != 1:
+        raise HeadcountError(
+            f"it is unclear which of the two columns of {table.source} is the label, "
+            f"{' or '.join(both)}: {'both have' if found else 'neither has'} few different values; "
+            "name it with --label"
+        )
+    return found[0]
+
+
+def _other(both: Sequence[str], name: str) -> str:
+    return both[1] if name == both[0] else both[0]
+
+
+def _plain(names: Sequence[str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)
 
 
 def find_text(table: Table) -> tuple[str, ...]:
@@ -121,21 +199,21 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def label_names(examples: Examples) -> tuple[str, ...]:
-    """The labels that occur, sorted; integers are sorted by value.
+def label_names(*parts: Examples) -> tuple[str, ...]:
+    """The labels that occur in some data, sorted; integers are sorted by value.
 
     Raises:
         HeadcountError: there is only one label, or there are too many to be labels.
     """
-    found = sorted(set(examples.labels))
+    source, rows = parts[0].source, sum(map(len, parts))
+    found = sorted({label for examples in parts for label in examples.labels})
     if len(found) == 1:
         raise HeadcountError(
-            f"all labels of {examples.source} are {found[0]!r}; give training data with at least "
-            "two different labels"
+            f"all labels of {source} are {found[0]!r}; give data with at least two different labels"
         )
-    if len(found) > max(20, len(examples) // 2):
+    if len(found) > max(20, rows // 2):
         raise HeadcountError(
-            f"{examples.source} has {len(found)} different labels in {len(examples)} rows, such as "
+            f"{source} has {len(found)} different labels in {rows} rows, such as "
             f"{reprlib.repr(found[0])}; name the column with the labels"
         )
     if all(_is_integer(name) for name in found):

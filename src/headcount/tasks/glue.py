@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.examples import Examples, labelled, number_labels
-from headcount.tasks.files import Table
 from headcount.tasks.metrics import COMBINED
 from headcount.tasks.splits import Splits, open_splits
+from headcount.tasks.tables import Table
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,10 @@ GLUE = {
 MICROSOFT = ("msr_paraphrase_train", "msr_paraphrase_test")
 
 
-def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples, dict[str, Examples]]:
+def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples | None, dict[str, Examples]]:
     """The training examples of a GLUE task, and those of its evaluation sets by name.
+
+    If only evaluation is asked for, there may be no training examples.
 
     Args:
         row: the row of the task in `GLUE`.
@@ -132,18 +134,21 @@ def read_glue(row: Glue, settings: DataSettings) -> tuple[Examples, dict[str, Ex
     else:
         tables = {name: splits.read(part)[1] for name, part in parts.items()}
     evaluation = {name: _examples(row, table, settings) for name, table in tables.items()}
-    return _examples(row, splits.read(train)[1], settings), evaluation
+    return _examples(row, splits.read(train)[1], settings) if train else None, evaluation
 
 
-def _parts(row: Glue, splits: Splits, settings: DataSettings) -> tuple[str, dict[str, str]]:
+def _parts(row: Glue, splits: Splits, settings: DataSettings) -> tuple[str | None, dict[str, str]]:
     """The name of the training part, and the parts for evaluation by their names on the hub."""
     train = settings.train or splits.find("train")
     found = {names[0]: splits.find(*names) for names in row.evaluate}
     if train is None and set(MICROSOFT) <= splits.readers.keys():
         train, found = MICROSOFT[0], {"test": MICROSOFT[1]}
     parts = {name: part for name, part in found.items() if part}
-    if train is None or not (parts or settings.evaluate):
-        wanted = "train" if train is None else " or ".join(row.evaluate[0])
+    no_train = train is None and not settings.evaluate_only
+    if no_train or not (parts or settings.evaluate):
+        wanted = "train" if no_train else " or ".join(row.evaluate[0])
+        if not splits.readers:
+            raise splits.missing(f"{wanted} of {row.name} was", "name the file")
         raise HeadcountError(
             f"{splits.data} has no {wanted} of {row.name}, only "
             f"{', '.join(sorted(splits.readers))}; give the folder with GLUE's files for "

@@ -12,7 +12,7 @@ from datasets import DatasetDict, load_dataset, load_from_disk
 from headcount.errors import HeadcountError
 from headcount.loading.folder import first_line
 from headcount.tasks.base import DataSettings
-from headcount.tasks.files import Table, table_of
+from headcount.tasks.tables import Table, table_of
 
 _Part = TypeVar("_Part")
 

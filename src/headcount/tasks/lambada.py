@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -152,7 +151,7 @@ class Lambada(CausalTask):
 
     def signature(self, split: str) -> str:
         """The data, and how a word is judged."""
-        return f"data:{Path(self.settings.data).name}-{split}|accuracy:last-word-greedy"
+        return f"data:{self.settings.data_name}-{split}|accuracy:last-word-greedy"
 
     def read_columns(self) -> dict[str, Sequence[str]]:
         """The passages of every set."""
@@ -177,6 +176,8 @@ def _read(settings: DataSettings, config: str | None) -> dict[str, list[str]]:
         found = splits.find(*_EVALUATION) or (
             next(iter(splits.readers)) if len(splits.readers) == 1 else None
         )
+        if found is None and not splits.readers:
+            raise splits.missing("file to evaluate on was", "name one with --evaluate")
         if found is None:
             raise HeadcountError(
                 f"{settings.data} has no part called test; it has {', '.join(splits.readers)}: "

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -148,8 +147,8 @@ class LanguageModelling(CausalTask):
         """Whole blocks within the limit."""
         if "train" not in self._texts:
             raise HeadcountError(
-                f"{self.settings.data} has no training text, only text to evaluate on; name a file "
-                "as train"
+                f"{self.settings.data_name} has no training text, only text to evaluate on; name "
+                "a file as train"
             )
         tokens, size = self._train_tokens(processor), self.block
         starts = range(0, len(tokens) - size + 1, size)
@@ -226,7 +225,7 @@ class LanguageModelling(CausalTask):
 
     def signature(self, split: str) -> str:
         """The data, and the window and stride, which limit the context of a token."""
-        parts = [f"data:{Path(self.settings.data).name}-{split}", "perplexity:per-token"]
+        parts = [f"data:{self.settings.data_name}-{split}", "perplexity:per-token"]
         parts += [f"window:{self.window}", f"stride:{self.options.stride or self.window}"]
         if self.options.join != JOIN:
             parts.append(f"join:{self.options.join!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,9 @@ from typing import Any
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
 from headcount.tasks.base import DataSettings
-from headcount.tasks.files import (
-    READERS,
-    Table,
-    as_texts,
-    file_ending,
-    find_data,
-    find_text,
-    list_folder,
-    named,
-    read_lines,
-    read_table,
-)
+from headcount.tasks.files import file_ending, find_data, find_text, list_folder, read_lines
 from headcount.tasks.prepared import draw
+from headcount.tasks.tables import READERS, Table, as_texts, named, read_table
 
 VALIDATION = ("val", "valid", "validation", "dev")
 HELD_OUT = "held_out"
@@ -99,20 +90,22 @@ def read_pairs(
             "source and target: the endings of the files (de for train.de), or the columns' names"
         )
     reader = _Reader(settings.source, settings.target, columns)
-    path = find_data(settings.data, READERS)
+    path = find_data(settings.data, READERS) if settings.data else Path()
     if path is None:
         return _read_hub(settings, reader, config)
+    if not (settings.data or settings.train):
+        raise HeadcountError("no training pairs are named; name their file or files with --train")
     folder = path if path.is_dir() else path.parent
     names = settings.evaluate
-    if path.is_dir() and not names:
+    if settings.data and path.is_dir() and not names:
         names = tuple(name for name in VALIDATION if reader.files(folder, name))[:1]
     train = settings.train or ("train" if path.is_dir() else path.name)
-    sets = {"train": reader.read(folder, train)}
+    sets = {"train": reader.read(folder, os.path.expanduser(train))}
     for name in names:
         short = Path(name).name
         if short in sets:
             raise HeadcountError(f"two sets are called {short}; rename the files of one of them")
-        sets[short] = reader.read(folder, name)
+        sets[short] = reader.read(folder, os.path.expanduser(name))
     return sets
 
 

@@ -24,7 +24,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     LANGUAGE_MODELLING: ("language_modelling", "LanguageModelling"),
     "lambada": ("lambada", "Lambada"),
     EMBEDDING: ("embedding", "Embedding"),
-    "image-classification": ("images", "ImageClassification"),
+    "image-classification": ("image_classification", "ImageClassification"),
 }
 
 

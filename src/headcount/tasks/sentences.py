@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.examples import TEXTS
-from headcount.tasks.files import LINES, Table, named
 from headcount.tasks.splits import open_splits
+from headcount.tasks.tables import LINES, Table, named
 from headcount.tasks.texts import HELD_OUT
 
 SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
@@ -96,10 +96,7 @@ def read_sentences(
     if settings.evaluate_only and sets:
         return SentenceData(None, sets)
     if part is None:
-        raise HeadcountError(
-            f"no sentences were named, and none were found by their name in {splits.data}, which "
-            f"has {', '.join(sorted(splits.readers))}; name a file with --train or --evaluate"
-        )
+        raise splits.missing("sentences were", "name a file with --train or --evaluate")
     name, table = splits.read(part)
     if settings.evaluate_only:
         return SentenceData(None, {name: sentences_of(table, settings, scored=True)})

@@ -15,15 +15,8 @@ from typing import Any
 
 from headcount.errors import HeadcountError
 from headcount.tasks import hub
-from headcount.tasks.files import (
-    READERS,
-    Table,
-    file_ending,
-    find_data,
-    list_folder,
-    named,
-    read_table,
-)
+from headcount.tasks.files import file_ending, find_data, list_folder
+from headcount.tasks.tables import READERS, Table, named, read_table
 
 SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
@@ -76,10 +69,25 @@ class Splits:
         for path in (self.folder / name if self.folder else None, Path(os.path.expanduser(name))):
             if path is not None and os.path.isfile(path):
                 return part_name(path), self.read_file(path)
+        if not self.readers:
+            raise HeadcountError(f"there is no file {name}; check the path")
         raise HeadcountError(
             f"there is no file {name} and no part of {self.data} is called so; its parts are "
-            f"{', '.join(sorted(self.readers)) or 'none'}: name one of these, or a file"
+            f"{', '.join(sorted(self.readers))}: name one of these, or a file"
         )
+
+    def missing(self, what: str, further: str) -> HeadcountError:
+        """The error for a part that nobody named, and that has no usual name.
+
+        Args:
+            what: is missing, as `data for training was`.
+            further: what to do.
+        """
+        found = (
+            f"none was found by its name in {self.data}, which has {named(sorted(self.readers))}"
+        )
+        where = f", and {found}" if self.readers else ""
+        return HeadcountError(f"no {what} named{where}; {further}")
 
     def read_evaluation(self, names: Sequence[str]) -> dict[str, Table]:
         """Read several parts; for the names see `read`."""
@@ -106,7 +114,7 @@ def open_splits(
     """Open a data set.
 
     Args:
-        data: a file, a folder, or a name on the hub.
+        data: a file, a folder, or a name on the hub; empty if all parts are given by their paths.
         config: the configuration on the hub, such as `mnli` of `nyu-mll/glue`. A folder inside
             `data` that has this name is used instead of `data`.
         kinds: more endings that mean a table here, each with the ending to read it as.
@@ -119,6 +127,8 @@ def open_splits(
         kind = readable.get(file_ending(path))
         return read_table(path, kind=kind, names=names, skip_broken=skip_broken)
 
+    if not data:
+        return Splits(data, {}, None, read_file)
     path = find_data(data, readable)
     if path is None:
         return Splits(data, hub.load(data, config), None, read_file)

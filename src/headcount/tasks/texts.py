@@ -10,15 +10,14 @@ from headcount.errors import HeadcountError
 from headcount.tasks import hub
 from headcount.tasks.base import DataSettings
 from headcount.tasks.files import (
-    READERS,
-    Table,
     file_ending,
     find_data,
+    find_file,
     find_text,
     list_folder,
-    read_table,
     read_text,
 )
+from headcount.tasks.tables import READERS, Table, read_table
 
 # Between rows, as transformers' page on perplexity and the scripts of GPTQ and Wanda have it.
 JOIN = "\n\n"
@@ -40,6 +39,8 @@ def read_texts(
     folder, files are found by their names; if none has a usual name, all `.txt` files and tables
     are the training text.
 
+    Without `data`, `train` and `evaluate` are paths, and nothing else is read.
+
     If only evaluation is asked for, the test text is evaluated, else the validation text, else all
     there is, and no training text is read. Otherwise the validation text comes first, because a
     choice may be made on it. Where there is no evaluation text, the last tenth of the training text
@@ -53,8 +54,9 @@ def read_texts(
     Raises:
         HeadcountError: a text is missing, empty or damaged.
     """
-    path = find_data(settings.data, (".txt", *READERS))
-    if path is None:
+    if not settings.data:
+        texts = _of_paths(settings, join)
+    elif (path := find_data(settings.data, (".txt", *READERS))) is None:
         texts = _of_parts(hub.load(settings.data, config), settings, join)
     elif (path / "dataset_dict.json").is_file():
         texts = _of_parts(hub.load_saved(path), settings, join)
@@ -71,6 +73,16 @@ def read_texts(
 def _evaluated(settings: DataSettings) -> tuple[str, ...]:
     """The usual names of texts to evaluate on, the best first."""
     return (*_TEST, *_VALIDATION) if settings.evaluate_only else (*_VALIDATION, *_TEST)
+
+
+def _of_paths(settings: DataSettings, join: str) -> dict[str, str]:
+    """The texts that are given by their paths alone."""
+    texts = {}
+    if settings.train and not (settings.evaluate and settings.evaluate_only):
+        texts["train"] = _read(find_file(settings.train), settings, join)
+    for name in settings.evaluate:
+        texts[_short(name)] = _read(find_file(name), settings, join)
+    return texts
 
 
 def _of_files(path: Path, settings: DataSettings, join: str) -> dict[str, str]:

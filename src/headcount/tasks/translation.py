@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -207,7 +206,7 @@ class Translation(Task):
 
     def signature(self, split: str) -> str:
         """Data, direction, search and sacrebleu's signature."""
-        data, options = Path(self.settings.data).name, self.options
+        data, options = self.settings.data_name, self.options
         direction = f"{self.settings.source}-{self.settings.target}"
         return (
             f"data:{data}-{split}|lang:{direction}|beam:{options.num_beams}"
@@ -237,11 +236,11 @@ class Translation(Task):
             train, sets[HELD_OUT] = train.hold_out(options.hold_out, settings.seed)
         if len(sets) == 1:
             raise HeadcountError(
-                f"{settings.data} has no validation set; name one in evaluate, or give the option "
-                "hold_out to take some training pairs for it"
+                f"{settings.data_name} has no validation set; name one in evaluate, or give the "
+                "option hold_out to take some training pairs for it"
             )
         if not len(train):
-            raise HeadcountError(f"{settings.data} has no training pair with both sides")
+            raise HeadcountError(f"{settings.data_name} has no training pair with both sides")
         limit, seed = settings.limit_eval, settings.seed
         drawn = {name: pairs.draw(limit, seed) for name, pairs in sets.items()}
         return drawn | {"train": train.draw(settings.limit_train, seed)}

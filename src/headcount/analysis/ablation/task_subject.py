@@ -51,7 +51,7 @@ class TaskSubject(Subject):
         with tempfile.TemporaryDirectory() as scratch:
             self.run, self.model = open_trained(settings, Path(scratch), self.progress)
         self.of, self.processor = self.run.task, self.run.processor
-        self.name, self.data = Path(settings.model).name, Path(settings.data).name
+        self.name, self.data = Path(settings.model).name, settings.data_settings().data_name
         self.task, self.metric = self.of.name, self.of.metric
         self.greater_is_better = self.of.greater_is_better
         self.progress.begin("preparing data")
@@ -154,8 +154,9 @@ def refuse_other_labels(settings: RunSettings, other: RunSettings) -> None:
     names = [sorted(str(label).lower() for label in labels) for labels in both]
     if names[0] != names[1]:
         raise HeadcountError(
-            f"{settings.data} has the labels {', '.join(both[0])}, but {other.data} has "
-            f"{', '.join(both[1])}; compare sets with the same labels"
+            f"{settings.data_settings().data_name} has the labels {', '.join(both[0])}, but "
+            f"{other.data_settings().data_name} has {', '.join(both[1])}; compare sets with the "
+            "same labels"
         )
 
 

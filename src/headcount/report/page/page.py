@@ -90,7 +90,7 @@ def _facts(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator[tupl
     settings = [run.settings for run in study.runs.values()]
     yield "Model", _listed(results["model"])
     yield "Task", _listed(results["task"])
-    if data := _listed(of.get("data") for of in settings):
+    if data := _listed(of.get("data") or None for of in settings):
         yield "Data", data
     limits = _listed((of.get("training") or {}).get("limit_train") for of in settings)
     if limits:
