@@ -60,7 +60,7 @@ def test_if_nothing_keeps_nearly_all_the_fewest_heads_are_told(tmp_path: Path) -
         "closest: 44.4 % with 84 % of the parameters"
     )
     assert finding.more == (
-        "Measured on dev, 2 seeds. With 6 heads, every other method is significantly worse."
+        "Measured on dev, 2 seeds. With 6 heads, michel is significantly worse."
     )
 
 

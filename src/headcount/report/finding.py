@@ -200,7 +200,8 @@ def _rivals(best: str, cells: dict[str, Cell]) -> str:
     if untested:
         names = "the others" if len(untested) == len(others) > 1 else _named(untested)
         parts.append(f"{names} {_be(untested, 'was', 'were')} not tested")
-    return " and ".join(parts) or "every other method is significantly worse"
+    worse = "every other method" if len(others) > 1 else next(iter(others))
+    return " and ".join(parts) or f"{worse} is significantly worse"
 
 
 def _be(methods: Sequence[str], one: str, many: str) -> str:
