@@ -22,7 +22,7 @@ from headcount.pruners.methods import METHODS
 from headcount.stats.numbers import in_percent
 
 FORMATS = ("svg", "pdf", "png")
-GREY = "#555555"
+GREY, PALE = "#555555", "#e6e6e6"
 BLUE, RED, GREEN = "#0072b2", "#d55e00", "#009e73"
 # The colours of Okabe and Ito, which the colour-blind can tell apart. Brown replaces yellow, which
 # is hard to see on white. In grey, markers and dashes tell the methods apart.
