@@ -74,7 +74,9 @@ def test_a_damaged_run_does_not_stop_a_study(tmp_path: Path, headcount: Any) -> 
         run = writer.run("ste", settings.keep, 0, {"dev": answers(9)}, {"dev": 0.45})
         assert run.name == name
         (run / "settings.json").write_text(json.dumps(settings.to_dict()))
-    assert headcount("compare", file, "--output", folder).code == 0
+    ended = headcount("compare", file, "--output", folder)
+    assert ended.code == 0
+    assert "With the fewest heads, 2, ste is best: accuracy 45.0 %." in ended.out
     (folder / "runs" / "ste-2-seed0" / "metrics.json").write_text("{")
     ended = headcount("compare", file, "--output", folder)
     assert ended.code == 2

@@ -17,11 +17,13 @@ import pandas as pd
 import pytest
 
 from headcount.heads.mask import HeadMask
+from headcount.report.finding import find_all
 from headcount.report.page.page import write_page
 from headcount.report.page.payload import build_payload, course_data
 from headcount.report.page.sections import Grid, Picture, Section
 from headcount.report.table_text import to_markdown
 from headcount.report.tables import build_table
+from headcount.report.write import write_report
 from headcount.study.read import read_study
 
 from .synthetic import EXAMPLES, RIGHT, Writer, answers, write_study
@@ -39,7 +41,7 @@ def write(study_folder: Path, path: Path, more: tuple[Section, ...] = ()) -> Pat
     comparisons = list(study.comparisons())
     tables = [build_table(study, comparison) for comparison in comparisons]
     texts = {f"{c.split}.md": to_markdown(t) for c, t in zip(comparisons, tables, strict=True)}
-    write_page(path, study, comparisons, tables, texts, study.problems, more)
+    write_page(path, study, comparisons, tables, find_all(study), texts, study.problems, more)
     return path
 
 
@@ -154,7 +156,9 @@ def test_courses_are_thinned_to_where_they_change() -> None:
 
 def test_the_payload_has_the_study(study: Path, results: pd.DataFrame) -> None:
     read = read_study(study)
-    payload = build_payload(read, list(read.comparisons()), {})
+    comparisons = list(read.comparisons())
+    tables = [build_table(read, comparison) for comparison in comparisons]
+    payload = build_payload(read, comparisons, tables, {})
     for curve in payload["comparisons"]:
         of_split = results[results["split"] == curve["split"]]
         unpruned = of_split[of_split["method"] == "unpruned"]["value"]
@@ -186,7 +190,8 @@ def test_variants_have_their_names_and_one_line_by_price(tmp_path: Path) -> None
         (place / "settings.json").write_text(json.dumps(settings | {"variant": f"l0-{penalty}"}))
         writer.rows[-1]["method"] = f"l0-{penalty}"
     study = read_study(writer.finish())
-    payload = build_payload(study, list(study.comparisons()), {})
+    (comparison,) = study.comparisons()
+    payload = build_payload(study, [comparison], [build_table(study, comparison)], {})
     assert payload["methods"] == ["l0-0.1", "l0-1.0"]
     named = [(run["method"], run["pruner"]) for run in payload["runs"]]
     assert named == [("l0-0.1", "hard-concrete"), ("l0-1.0", "hard-concrete")]
@@ -386,6 +391,89 @@ def test_downloads_are_the_files(opened: Opened, study: Path) -> None:
     for part in ("examples per second", "models/bert-small", "method:ste|keep:12/48|seed:2"):
         assert part in text
     assert opened.wrong == []
+
+
+def write_many(folder: Path, counts: tuple[int, ...]) -> Path:
+    """A study of twenty variants of handover; the first are the best."""
+    writer = Writer(folder)
+    writer.run("unpruned", None, 0, {"dev": answers(180)}, {"dev": 0.9})
+    for number in range(20):
+        for keep in counts:
+            right = 150 - 5 * number + keep // 12
+            writer.run(f"variant-{number}", keep, 0, {"dev": answers(right)}, {"dev": right / 200})
+    return writer.finish()
+
+
+def test_of_many_methods_the_best_are_drawn_and_others_when_asked(
+    browser: Any, tmp_path: Path
+) -> None:
+    window = Opened(browser, write(write_many(tmp_path, (24, 12)), tmp_path / "page.html"), 400)
+    page = window.page
+
+    def drawn() -> set[str]:
+        script = "[...document.getElementById('curves').data].map(t => t.legendgroup)"
+        return set(page.evaluate(script)) - {"unpruned"}
+
+    assert drawn() == {f"variant-{number}" for number in range(6)}
+    entries = page.locator("#curves-legend .entry")
+    assert entries.all_inner_texts() == [
+        *(f"variant-{number}" for number in range(20)), "unpruned, 48 heads"
+    ]  # fmt: skip
+    page.click("#curves-legend .entry:text-is('variant-19')")
+    page.click("#curves-legend .entry:text-is('variant-0')")
+    assert drawn() == {*(f"variant-{number}" for number in range(1, 6)), "variant-19"}
+    assert page.inner_text(":focus") == "variant-0"
+    pressed = page.eval_on_selector_all(
+        "#size-legend [aria-pressed=true]", "all => all.map(one => one.innerText)"
+    )
+    assert set(pressed) == drawn()  # one choice for all figures
+    page.click("#curves-legend button:text-is('All')")
+    assert len(drawn()) == 20
+    page.select_option("#view", "methods")
+    assert drawn() == {"24 heads", "12 heads"}
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert window.wrong == []
+    window.context.close()
+
+
+def test_many_methods_with_one_number_of_heads_stand_side_by_side(
+    browser: Any, tmp_path: Path
+) -> None:
+    window = Opened(browser, write(write_many(tmp_path, (12,)), tmp_path / "page.html"))
+    assert window.page.input_value("#view") == "methods"
+    dots = window.trace("curves", "12 heads")
+    assert set(dots["y"]) == {f"variant-{number}" for number in range(20)}
+    axis = window.page.evaluate("document.getElementById('curves').layout.yaxis.categoryarray")
+    assert axis[-1] == "variant-0"  # on top
+    assert window.wrong == []
+    window.context.close()
+
+
+def test_the_page_leads_with_the_finding_and_its_table(study: Path, tmp_path: Path) -> None:
+    page = write_report(study, output=tmp_path / "out").folder / "report.html"
+    reader = Reader(page.read_text(encoding="utf-8"))
+    texts = [text.strip() for text in reader.texts if text.strip()]
+    (found,) = find_all(read_study(study))
+    place = texts.index(found.says.replace(" %", "\u00a0%"))
+    assert place < texts.index("Results") < texts.index("bert-small, mnli, mismatched: accuracy, %")
+    payload = json.loads(reader.scripts[0])
+    assert [one["split"] for one in payload["comparisons"]] == ["mismatched", "matched"]
+
+
+def test_a_long_report_is_folded(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    splits = ("a", "b", "c", "d")
+    for number in range(8):
+        right = dict.fromkeys(splits, 100 + number)
+        writer.run(
+            f"variant-{number}", 12, 0, {split: answers(n) for split, n in right.items()},
+            {split: n / 200 for split, n in right.items()},
+        )  # fmt: skip
+    text = write_report(writer.finish()).folder.joinpath("report.html").read_text(encoding="utf-8")
+    folded = re.findall(r"<details><summary>(.*?)</summary>", text)
+    assert folded == [
+        *(f"bert-small, mnli, {split}: accuracy, %, 8 rows" for split in "abc"), "2 more pictures"
+    ]  # fmt: skip
 
 
 def test_a_planted_script_does_not_run(browser: Any, study_folder: Path) -> None:

@@ -89,18 +89,37 @@ def test_latex(table: Table) -> None:
     assert r"accuracy, \%" in text
 
 
-def test_many_methods_stand_below_each_other_on_a_screen(tmp_path: Path) -> None:
+def test_more_methods_than_numbers_of_heads_are_rows_the_best_first(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     methods = ("joint-dsp", "ste", "michel", "random", "surgeon", "attrition")
     for number, (method, keep) in enumerate(product(methods, (12, 6))):
         right = 100 + number
         writer.run(method, keep, 0, {SPLITS[0]: answers(right)}, {SPLITS[0]: right / EXAMPLES})
     study = read_study(writer.finish())
-    columns, rows = to_terminal(build_table(study, next(study.comparisons())))
-    assert columns == ["12 heads", "6 heads"]
-    assert sorted(row[0] for row in rows[:-1]) == sorted(methods)
-    assert ["attrition", "55.00*", "55.50*"] in rows
-    assert rows[-1] == ["seeds", "1", "1"]
+    table = build_table(study, next(study.comparisons()))
+    columns, rows = to_terminal(table)
+    assert columns == ["12 heads", "6 heads", "seeds"]
+    assert [row[0] for row in rows] == list(reversed(methods))
+    assert rows[0] == ["attrition", "55.00*", "55.50*", "1"]
+    text = to_markdown(table)
+    assert "| method | 12 heads | 6 heads | seeds |\n| --- | ---: | ---: | ---: |" in text
+    assert "| attrition | **55.00** | **55.50** | 1 |" in text
+    assert r"method & 12 heads & 6 heads & seeds \\" in to_latex(table)
+
+
+def test_methods_are_sorted_by_how_far_they_are_from_the_best(tmp_path: Path) -> None:
+    writer = Writer(tmp_path, metric="perplexity")
+    # A perplexity of 1000 instead of 800 is less far off than one of 40 instead of 19.
+    for method, by_heads in {
+        "ste": {24: 40.0, 12: 800.0},
+        "michel": {24: 19.0, 12: 1000.0},
+    }.items():
+        for keep, value in by_heads.items():
+            writer.run(method, keep, 0, {}, {"test": value})
+    writer.run("surgeon", 24, 0, {}, {"test": 19.5})  # what was not run does not count
+    study = read_study(writer.finish())
+    table = build_table(study, next(study.comparisons()))
+    assert table.methods == ("surgeon", "michel", "ste")
 
 
 def test_frame_has_every_number(table: Table) -> None:
@@ -127,9 +146,8 @@ def test_less_perplexity_is_better(tmp_path: Path) -> None:
     study = read_study(writer.finish())
     row = build_table(study, next(study.comparisons())).rows[12]
     assert row["ste"].best and row["joint-dsp"].worse
-    assert "| 12 | 24.50† | **21.00** | 1 |" in to_markdown(
-        build_table(study, next(study.comparisons()))
-    )
+    text = to_markdown(build_table(study, next(study.comparisons())))
+    assert "| ste | **21.00** | 1 |\n| joint-dsp | 24.50† | 1 |" in text
 
 
 def test_a_method_that_is_ahead_where_both_ran_is_not_called_worse(tmp_path: Path) -> None:

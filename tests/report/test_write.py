@@ -124,6 +124,8 @@ def test_command(headcount: Any, tmp_path: Path) -> None:  # noqa: F811
     assert "69.00*" in done.out and "Unpruned, 48 heads: 75.00 (1 seed)" in done.out
     assert "note: run ste-12-seed140 is missing or broken" in done.out
     assert "files are in" in done.out
+    # The last evaluation set is the one that is reported.
+    assert "comes closest: 82.9 %" in " ".join(done.out.split("note:")[-1].split())
     tables = {path.name for path in (tmp_path / "report" / "tables").glob("*.md")}
     assert tables == {"dev.md", "test.md"}
     refused = headcount("report", tmp_path / "nowhere")
@@ -142,7 +144,7 @@ def test_some_methods_alone_in_a_folder_of_their_own(
     assert done.code == 0, done.err
     assert not (study_folder / "report").exists()
     first = (tmp_path / "two" / "tables" / "matched.md").read_text(encoding="utf-8")
-    assert "| heads | ste | joint-dsp | seeds |" in first and "Unpruned" in first
+    assert "| heads | joint-dsp | ste | seeds |" in first and "Unpruned" in first
     assert "note:" not in done.out.replace("note: figure", "")  # others are not missed
     layers = {path.stem for path in (tmp_path / "two" / "figures").glob("layers-*.svg")}
     assert layers == {"layers-ste", "layers-joint-dsp"}

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 
 from headcount.cli.help import METHOD, OUTPUT, RARE, argument, option
 from headcount.cli.show import Bars, show_rows
 from headcount.errors import HeadcountError
+
+if TYPE_CHECKING:
+    from headcount.report.finding import Finding
 
 
 def compare(
@@ -41,9 +45,11 @@ def compare(
     """
     if on not in (None, "ray"):
         raise HeadcountError(f"cannot run on {on}; give --on ray, or nothing for this machine")
+    from headcount.report.finding import find_all
     from headcount.stats.numbers import shown
     from headcount.study.plan import StudySettings
     from headcount.study.ray import run_on_ray
+    from headcount.study.read import read_study
     from headcount.study.results import load_study, write_results
     from headcount.study.run import run_study
 
@@ -69,6 +75,7 @@ def compare(
             f"{len(failed)} of the runs failed, the first is {name}: {reason}; mend it, and the "
             "same command does what is missing"
         )
+    _show_findings(console, find_all(read_study(output)))
 
 
 def report(
@@ -107,9 +114,18 @@ def report(
             console.print(line, highlight=False, markup=False)
     for note in (*done.notes, *done.left_out):
         console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    _show_findings(console, done.findings)
     console.print(
         f"{len(done.written)} files are in {done.folder}; open {PAGE} in a browser",
         highlight=False,
         markup=False,
         soft_wrap=True,
     )
+
+
+def _show_findings(console: Console, findings: Sequence[Finding]) -> None:
+    """Show what a study found; of several models and tasks, say which."""
+    for found in findings:
+        about = f"{found.about}: " if len(findings) > 1 else ""
+        console.print(about + found.says, highlight=False, markup=False, style="bold")
+        console.print(found.more, highlight=False, markup=False)

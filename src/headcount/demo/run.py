@@ -1,24 +1,20 @@
-"""The demo: fine-tune an encoder, prune it in four ways, and draw accuracies and kept heads."""
+"""The demo: fine-tune an encoder, prune it in four ways, and show what it costs."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-
 from headcount.atomic import new_folder, write_atomically, write_text
 from headcount.demo.inference import Forms, Pair, inference_split
+from headcount.demo.picture import draw_demo
 from headcount.errors import HeadcountError
 from headcount.heads.mask import MASK_FILE, HeadMask
-from headcount.plots.head_map import CUT, KEPT
+from headcount.plots.style import save
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
@@ -45,7 +41,6 @@ FORMS = Forms(premises=10, longer=0, hypotheses=10)
 PHENOMENA = (
     "quantifiers", "numbers", "connectives", "comparatives", "roles", "kinds", "opposites", "verbs",
 )  # fmt: skip
-COLOURS = ("#0072b2", "#e69f00", "#cc79a7", "#009e73")  # different for the colour-blind too
 _MARK = "demo.json"  # the settings that the folder was made with
 
 
@@ -93,15 +88,14 @@ def run_demo(
     before = next(iter(runs.values())).before
     assert before is not None
     unpruned = before["validation"]["accuracy"]
-    figure = folder / "demo.png"
     masks = {
-        f"{method}, {keep} heads": HeadMask.load(folder / f"{method}-{keep}" / MASK_FILE)
-        for method, keep in sorted(runs, key=lambda key: -key[1])  # a row of maps per number
+        (method, keep): HeadMask.load(folder / f"{method}-{keep}" / MASK_FILE)
+        for method, keep in runs
     }
     scores = {key: _score(run) for key, run in runs.items()}
-    for ending in ("png", "svg"):
-        draw_demo(scores, unpruned, HEADS, masks, figure.with_suffix(f".{ending}"))
-    return DemoResult(runs, unpruned, folder, figure)
+    picture = folder / "demo"
+    save(draw_demo(scores, unpruned, HEADS, masks), picture)
+    return DemoResult(runs, unpruned, folder, picture.with_suffix(".png"))
 
 
 @dataclass(frozen=True)
@@ -191,71 +185,3 @@ def _write(pairs: Sequence[Pair], path: Path) -> None:
 
 def _score(run: RunResult) -> float:
     return run.scores["validation"]["accuracy"]
-
-
-def draw_demo(
-    scores: Mapping[tuple[str, int], float],
-    unpruned: float,
-    heads: int,
-    masks: Mapping[str, HeadMask],
-    path: Path,
-) -> None:
-    """Bars of the accuracy on the left, maps of the kept heads on the right.
-
-    Args:
-        scores: the accuracy, by method and number of heads.
-        unpruned: the accuracy of the model with all heads.
-        heads: how many heads that model has.
-        masks: the kept heads, by the title of their map. Masks with the same number of heads
-            follow one another: they make a row of maps.
-        path: the file to write; its ending decides the format.
-    """
-    methods = list(dict.fromkeys(method for method, _ in scores))
-    keeps = sorted({keep for _, keep in scores}, reverse=True)
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.6))[0]
-    axes = left.subplots()
-    width = 0.8 / len(methods)
-    for number, method in enumerate(methods):
-        places = np.arange(len(keeps)) + (number - (len(methods) - 1) / 2) * width
-        values = [100 * scores[method, keep] for keep in keeps]
-        bars = axes.bar(places, values, 0.92 * width, label=method, color=COLOURS[number])
-        axes.bar_label(bars, fmt="%.0f", padding=-14, fontsize=10, color="white", weight="bold")
-    axes.axhline(100 * unpruned, color="#444444", linewidth=1)
-    axes.annotate(
-        f"all {heads} heads: {100 * unpruned:.0f} %", (1.0, 100 * unpruned), ha="right",
-        xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points", fontsize=9,
-    )  # fmt: skip
-    axes.set_xticks(range(len(keeps)), [f"{keep} heads" for keep in keeps])
-    axes.set_ylabel("accuracy, %")
-    axes.set_ylim(0, 124)
-    axes.set_yticks(range(0, 101, 20))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2)
-    maps = right.subplots(len(keeps), len(methods), squeeze=False)
-    for place, (title, mask) in zip(maps.flat, masks.items(), strict=False):
-        grid = np.array([[float(i in mask.kept) for i in row] for row in _rows(mask)])
-        place.imshow(grid, cmap=ListedColormap([CUT, KEPT]), vmin=0, vmax=1, aspect="equal")
-        place.set_title(title, fontsize=9, loc="left")
-        place.set_xticks([])
-        place.set_yticks(range(len(grid)), range(len(grid)), fontsize=7)
-        place.tick_params(length=0)
-        place.spines[:].set_visible(False)
-        place.set_xticks(np.arange(-0.5, grid.shape[1]), minor=True)
-        place.set_yticks(np.arange(-0.5, len(grid)), minor=True)
-        place.grid(which="minor", color="white", linewidth=1)
-        place.tick_params(which="minor", length=0)
-    for place in maps[:, 0]:
-        place.set_ylabel("layer", fontsize=8)
-    right.suptitle("kept heads (blue)", fontsize=9)
-    figure.savefig(path, dpi=150)
-
-
-def _rows(mask: HeadMask) -> list[range]:
-    """The flat indices of the heads of each block."""
-    rows, start = [], 0
-    for _, born in mask.layout:
-        rows.append(range(start, start + born))
-        start += born
-    return rows

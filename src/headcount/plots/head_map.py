@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headcount.heads.mask import HeadMask
-
-KEPT, CUT, FRAME = "#0072b2", "#e6e6e6", "#d55e00"  # also differ for the colour-blind, and in grey
+from headcount.plots.style import RED
 
 
 def draw_head_map(mask: HeadMask, importance: Sequence[float], title: str, path: Path) -> None:
@@ -36,7 +35,7 @@ def draw_head_map(mask: HeadMask, importance: Sequence[float], title: str, path:
             grid[row, head] = importance[flat]
             if framed and flat in mask.kept:
                 axes.add_patch(
-                    Rectangle((head - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=FRAME)
+                    Rectangle((head - 0.45, row - 0.45), 0.9, 0.9, fill=False, edgecolor=RED)
                 )
             flat += 1
     image = axes.imshow(grid, cmap="Blues")

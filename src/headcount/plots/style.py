@@ -22,7 +22,7 @@ from headcount.pruners.methods import METHODS
 from headcount.stats.numbers import in_percent
 
 FORMATS = ("svg", "pdf", "png")
-GREY = "#555555"
+GREY, PALE = "#555555", "#e6e6e6"
 BLUE, RED, GREEN = "#0072b2", "#d55e00", "#009e73"
 # The colours of Okabe and Ito, which the colour-blind can tell apart. Brown replaces yellow, which
 # is hard to see on white. In grey, markers and dashes tell the methods apart.
@@ -33,6 +33,10 @@ _MARKERS = ("o", "*", "s", "^", "D", "v", "P", "X")
 _DASHES = (
     "-", (0, (4, 1, 1, 1, 1, 1)), "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)),
 )  # fmt: skip
+_METRIC_NAMES = {
+    "bleu": "BLEU", "chrf": "chrF", "f1": "F1", "macro_f1": "macro F1",
+    "matthews_correlation": "Matthews correlation", "pearson": "Pearson", "spearman": "Spearman",
+}  # fmt: skip
 _LEGEND_ROW, _FEW_ROWS = 0.2, 3  # inches per row, and rows that fit without more height
 _SIZE = 9.0  # points; can still be read when the figure is printed at half its width
 
@@ -111,9 +115,14 @@ def unit(metric: str) -> float:
     return 100.0 if in_percent(metric) else 1.0
 
 
+def metric_name(metric: str) -> str:
+    """The name of a metric as a reader knows it."""
+    return _METRIC_NAMES.get(metric, metric.replace("_", " "))
+
+
 def axis_label(metric: str) -> str:
     """The name of a metric with its unit."""
-    name = {"bleu": "BLEU", "chrf": "chrF"}.get(metric, metric.replace("_", " "))
+    name = metric_name(metric)
     return f"{name}, %" if in_percent(metric) else name
 
 

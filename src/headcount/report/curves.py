@@ -198,7 +198,7 @@ def gains(study: StudyData, comparison: Comparison) -> pd.DataFrame:
     known = comparison.rows[(comparison.rows["run"] != "")]
     for row in known[known["method"] != UNPRUNED].itertuples():
         result = study.runs[str(row.run)].result
-        speed = result.examples_per_second or result.generated_per_second
+        speed = result.speed
         rows.append(
             {
                 "method": row.method,

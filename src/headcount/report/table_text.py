@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
 from headcount.plots.style import axis_label, unit
+from headcount.report.finding import find
 from headcount.report.tables import Cell, OwnCount, Table
 from headcount.runs.escape import markdown, markdown_row
 from headcount.stats.significance import LEVEL
 
 OWN_COLUMNS = ("method", "λ or goal", "heads found")
-_BESIDE = 5  # methods that fit side by side on a screen
+
+
+def grid(
+    table: Table, show: Callable[[str, Cell | None], str]
+) -> tuple[list[str], list[list[str]]]:
+    """The columns and the rows of the methods that were told how many heads to keep.
+
+    Methods are rows if there are more of them than numbers of heads, else they are columns.
+
+    Args:
+        table: the table.
+        show: makes text of the name of the metric and a cell; None is a cell without a result.
+    """
+    texts = {
+        (method, k): show(table.metric, cells.get(method))
+        for k, cells in table.rows.items()
+        for method in table.methods
+    }
+    if table.turned:
+        columns = ["method", *(f"{k} heads" for k in table.rows), "seeds"]
+        rows = []
+        for method in table.methods:
+            cells = [of[method] for of in table.rows.values() if method in of]
+            rows.append([method, *(texts[method, k] for k in table.rows), seeds_text(cells)])
+        return columns, rows
+    return ["heads", *table.methods, "seeds"], [
+        [str(k), *(texts[method, k] for method in table.methods), seeds_text(list(cells.values()))]
+        for k, cells in table.rows.items()
+    ]
 
 
 def to_markdown(table: Table) -> str:
     """As Markdown, with the best in bold and † where a method is significantly worse."""
     lines = [f"**{markdown(label(table))}** – {markdown(table.title)}", ""]
+    found = find(table)
+    if found is not None:
+        lines += [markdown(found.says), "", markdown(found.more), ""]
     if table.unpruned is not None:
         lines += [unpruned_text(table), ""]
     if table.rows:
-        lines += [markdown_row(["heads", *map(markdown, table.methods), "seeds"])]
-        lines += ["|" + " ---: |" * (len(table.methods) + 2)]
-        for k, cells in table.rows.items():
-            texts = [_markdown_cell(table, cells.get(method)) for method in table.methods]
-            lines += [markdown_row([str(k), *texts, seeds_text(list(cells.values()))])]
+        columns, rows = grid(table, _markdown_cell)
+        lines += [markdown_row([markdown(name) for name in columns])]
+        lines += [f"| {'---' if table.turned else '---:'} |" + " ---: |" * (len(columns) - 1)]
+        lines += [markdown_row([markdown(name), *cells]) for name, *cells in rows]
         lines += ["", legend(table), ""]
     if table.own_count:
         lines += ["Methods that found their own number of heads:", ""]
@@ -37,36 +68,23 @@ def to_markdown(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _markdown_cell(table: Table, cell: Cell | None) -> str:
+def _markdown_cell(metric: str, cell: Cell | None) -> str:
     if cell is None:
         return "–"
-    text = cell_text(table.metric, cell)
+    text = cell_text(metric, cell)
     return f"**{text}**" if cell.best else text + ("†" if cell.worse else "")
 
 
 def to_terminal(table: Table) -> tuple[list[str], list[list[str]]]:
-    """The columns after the first, and the rows; * is the best and † significantly worse.
-
-    If there are too many methods for the width of a screen, they become rows.
-    """
-    seeds = [seeds_text(list(cells.values())) for cells in table.rows.values()]
-    texts = [
-        [_plain_cell(table, cells.get(method)) for method in table.methods]
-        for cells in table.rows.values()
-    ]
-    if len(table.methods) <= max(_BESIDE, len(table.rows)):
-        names = [str(k) for k in table.rows]
-        rows = [[k, *row, n] for k, row, n in zip(names, texts, seeds, strict=True)]
-        return [*table.methods, "seeds"], rows
-    turned = zip(table.methods, zip(*texts, strict=True), strict=True)
-    rows = [[method, *row] for method, row in turned]
-    return [f"{k} heads" for k in table.rows], [*rows, ["seeds", *seeds]]
+    """The columns after the first, and the rows; * is the best and † significantly worse."""
+    columns, rows = grid(table, _plain_cell)
+    return columns[1:], rows
 
 
-def _plain_cell(table: Table, cell: Cell | None) -> str:
+def _plain_cell(metric: str, cell: Cell | None) -> str:
     if cell is None:
         return "–"
-    return cell_text(table.metric, cell) + ("*" if cell.best else "†" if cell.worse else "")
+    return cell_text(metric, cell) + ("*" if cell.best else "†" if cell.worse else "")
 
 
 def aside(table: Table) -> list[str]:
@@ -87,17 +105,16 @@ def to_latex(table: Table) -> str:
         f"  \\caption{{{_escaped(_caption(table))}}}",
     ]
     if table.rows:
-        heads = " & ".join(_escaped(text) for text in ("heads", *table.methods, "seeds"))
+        columns, rows = grid(table, _latex_cell)
+        heads = " & ".join(_escaped(text) for text in columns)
         lines += [
-            f"  \\begin{{tabular}}{{r{'r' * len(table.methods)}r}}",
+            f"  \\begin{{tabular}}{{{'l' if table.turned else 'r'}{'r' * (len(columns) - 1)}}}",
             r"    \toprule",
             rf"    {heads} \\",
             r"    \midrule",
         ]
-        for k, cells in table.rows.items():
-            texts = [_latex_cell(table, cells.get(method)) for method in table.methods]
-            seeds = _escaped(seeds_text(list(cells.values())))
-            lines.append(rf"    {' & '.join([str(k), *texts, seeds])} \\")
+        for name, *texts, seeds in rows:
+            lines.append(rf"    {' & '.join([_escaped(name), *texts, _escaped(seeds)])} \\")
         lines += [r"    \bottomrule", r"  \end{tabular}"]
     if table.own_count:
         heads = " & ".join(
@@ -124,10 +141,10 @@ def _caption(table: Table) -> str:
     return f"{label(table)}; {table.title}.{unpruned}{signs}"
 
 
-def _latex_cell(table: Table, cell: Cell | None) -> str:
+def _latex_cell(metric: str, cell: Cell | None) -> str:
     if cell is None:
         return "--"
-    text = _escaped(cell_text(table.metric, cell))
+    text = _escaped(cell_text(metric, cell))
     return f"\\textbf{{{text}}}" if cell.best else text + (r"$^\dagger$" if cell.worse else "")
 
 
@@ -202,13 +219,13 @@ def cell_text(metric: str, cell: Cell) -> str:
 
 
 def seeds_text(cells: Sequence[Cell]) -> str:
-    """The number of seeds in a row, or the smallest and the largest number."""
+    """The number of seeds of these cells, or the smallest and the largest number."""
     counts = sorted({cell.seeds for cell in cells})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
 
 
-def legend(table: Table, best: str = "best of each row in bold") -> str:
-    """What the signs in a table mean; `best` says how it marks the best."""
+def legend(table: Table, best: str = "in bold the best with that number of heads") -> str:
+    """What the signs and the order mean; `best` says how the table marks the best."""
     tests = {
         cell.against_best.test
         for cells in table.rows.values()
@@ -222,8 +239,11 @@ def legend(table: Table, best: str = "best of each row in bold") -> str:
     if tests:
         parts.append(
             f"† worse than the best, p < {LEVEL:g} ({'; '.join(sorted(tests))}; over the seeds "
-            "whose predictions both have, corrected by Holm's method within the row)"
+            "whose predictions both have, corrected by Holm's method for all methods with that "
+            "number of heads)"
         )
+    if len(table.methods) > 1:
+        parts.append("methods are sorted by their mean distance from the best")
     return "; ".join(parts) + "."
 
 

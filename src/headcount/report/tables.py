@@ -1,11 +1,13 @@
-"""The papers' table: numbers of heads down, methods across, mean and spread over seeds.
+"""The papers' table: methods by numbers of heads, mean and spread over seeds, the best first.
 
-Every method is tested against the best of its row. How a table is written is in `table_text.py`.
+With each number of heads, every method is tested against the best. How a table is written is in
+`table_text.py`, and what it says in one sentence in `finding.py`.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -26,10 +28,12 @@ class Cell:
         mean: mean over seeds, in the metric's own unit.
         deviation: standard deviation over seeds; None for one seed.
         seeds: number of seeds.
-        best: whether no method of the row is better.
-        against_best: test against the best of the row. None for the best itself, and if the
+        best: whether no method is better with this number of heads.
+        against_best: test against the best with this number. None for the best itself, and if the
             predictions do not allow a test.
-        corrected: p-value of that test, corrected for the number of tests in the row.
+        corrected: p-value of that test, corrected for the number of tests with this number.
+        speed: how many times as fast as the unpruned model it is; None if that was not measured.
+        size: its share of the unpruned model's parameters; None if no readable run says so.
     """
 
     mean: float
@@ -38,6 +42,13 @@ class Cell:
     best: bool = False
     against_best: Significance | None = None
     corrected: float | None = None
+    speed: float | None = None
+    size: float | None = None
+
+    @property
+    def tested(self) -> bool:
+        """Whether it was tested against the best."""
+        return self.corrected is not None
 
     @property
     def worse(self) -> bool:
@@ -70,21 +81,31 @@ class Table:
 
     Attributes:
         title: names of the model, the task and the evaluation set.
+        split: name of the evaluation set.
         metric: name of the metric.
-        methods: names of the columns.
-        rows: cells of each row by method, most heads first. A method without results has no cell.
+        greater_is_better: whether a higher value of the metric is better.
+        methods: names of the methods, the best first, see `_by_quality`.
+        rows: cells by method for each number of heads, most heads first. A method without results
+            has no cell.
         unpruned: number of heads and score of the unpruned model; None if it was not run.
         own_count: methods that find their own number of heads.
         notes: sentences about tests that could not be done.
     """
 
     title: str
+    split: str
     metric: str
+    greater_is_better: bool
     methods: tuple[str, ...]
     rows: dict[int, dict[str, Cell]]
     unpruned: tuple[int, Cell] | None
     own_count: tuple[OwnCount, ...]
     notes: tuple[str, ...]
+
+    @property
+    def turned(self) -> bool:
+        """Whether methods are written below each other: there are more of them than numbers."""
+        return len(self.methods) > len(self.rows)
 
 
 def build_table(study: StudyData, comparison: Comparison) -> Table:
@@ -95,7 +116,7 @@ def build_table(study: StudyData, comparison: Comparison) -> Table:
     for k in sorted(set(counted["k"]), reverse=True):
         of_k = counted[counted["k"] == k]
         cells = {
-            method: _cell(of_k[of_k["method"] == method]["value"])
+            method: _cell(study, of_k[of_k["method"] == method])
             for method in comparison.methods
             if (of_k["method"] == method).any()
         }
@@ -107,17 +128,19 @@ def build_table(study: StudyData, comparison: Comparison) -> Table:
     groups = comparison.own_count.groupby(["method", "penalty", "asked"], dropna=False)
     return Table(
         comparison.title,
+        comparison.split,
         comparison.metric,
-        tuple(m for m in comparison.methods if (counted["method"] == m).any()),
+        comparison.greater_is_better,
+        _by_quality(comparison, rows),
         rows,
-        None if unpruned.empty else (int(unpruned["heads"].iloc[0]), _cell(unpruned["value"])),
+        None if unpruned.empty else (int(unpruned["heads"].iloc[0]), _cell(study, unpruned)),
         tuple(
             OwnCount(
                 str(method),
                 None if math.isnan(penalty) else float(penalty),
                 str(asked),
                 float(of["heads"].mean()),
-                _cell(of["value"]),
+                _cell(study, of),
             )
             for (method, penalty, asked), of in groups
         ),
@@ -125,9 +148,51 @@ def build_table(study: StudyData, comparison: Comparison) -> Table:
     )
 
 
-def _cell(values: pd.Series) -> Cell:
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
-    return Cell(float(values.mean()), deviation, len(values))
+def ranking(table: Table, comparison: Comparison) -> list[str]:
+    """All methods, the best first; last those that find their own number of heads."""
+    return list(dict.fromkeys([*table.methods, *comparison.methods]))
+
+
+def _by_quality(comparison: Comparison, rows: dict[int, dict[str, Cell]]) -> tuple[str, ...]:
+    """The methods by their mean distance from the best with the same number of heads.
+
+    A distance is a difference, and a ratio where less is better: a method that has lost the
+    language has a perplexity of thousands.
+    """
+    methods = [name for name in comparison.methods if any(name in cells for cells in rows.values())]
+
+    def behind(cells: dict[str, Cell], method: str) -> float:
+        own = cells[method].mean
+        best = next(cell.mean for cell in cells.values() if cell.best)
+        if math.isclose(own, best):
+            return 0.0  # also where both are infinite
+        ratio = not comparison.greater_is_better and best > 0
+        return math.log(own / best) if ratio else abs(own - best)
+
+    def distance(method: str) -> float:
+        return statistics.fmean(behind(cells, method) for cells in rows.values() if method in cells)
+
+    return tuple(sorted(methods, key=distance))
+
+
+def _cell(study: StudyData, rows: pd.DataFrame) -> Cell:
+    """A cell of the results of all seeds."""
+    values = rows["value"]
+    results = [study.runs[name].result for name in rows["run"] if name]
+    speeds = [speed.ratio for result in results if (speed := result.speed) is not None]
+    return Cell(
+        float(values.mean()),
+        float(values.std(ddof=1)) if len(values) > 1 else None,
+        len(values),
+        speed=statistics.fmean(speeds) if speeds else None,
+        size=statistics.fmean(r.parameters.ratio for r in results) if results else None,
+    )
+
+
+def is_of_harness(study: StudyData, comparison: Comparison) -> bool:
+    """Whether the results are those of lm-evaluation-harness."""
+    names = comparison.rows["run"]
+    return any(comparison.split in study.runs[name].result.harness for name in names if name)
 
 
 def _tested(
@@ -137,8 +202,8 @@ def _tested(
     cells: dict[str, Cell],
     notes: list[str],
 ) -> dict[str, Cell]:
-    """The cells of a row, with their tests against the best."""
-    if any(comparison.split in study.runs[name].result.harness for name in rows["run"] if name):
+    """The cells of one number of heads, with their tests against the best."""
+    if is_of_harness(study, comparison):
         notes.append(
             f"{comparison.title}: not tested, since lm-evaluation-harness keeps no answers"
         )

@@ -22,13 +22,14 @@ from headcount.report.curves import (
     draw_metric,
     draw_penalty,
 )
+from headcount.report.finding import Finding, find, leading
 from headcount.report.layers import ONE_KIND, draw_kinds, draw_layers
 from headcount.report.own_files import put_in_place, written_aside
 from headcount.report.page.page import FILE as PAGE
 from headcount.report.page.page import write_page
 from headcount.report.page.sections import Grid, Picture, Section
 from headcount.report.table_text import to_frame, to_latex, to_markdown
-from headcount.report.tables import Table, build_table
+from headcount.report.tables import Table, build_table, ranking
 from headcount.runs.escape import csv_text, write_names
 from headcount.study.read import Comparison, StudyData, read_study
 
@@ -41,7 +42,8 @@ class Report:
 
     Attributes:
         folder: where it is written.
-        tables: one per model, task, metric and evaluation set.
+        tables: one per model, task, metric and evaluation set; first those that findings are of.
+        findings: what was found, one per model and task, see `finding.leading`.
         written: paths of all written files.
         notes: sentences about what is missing or broken.
         left_out: sentences about figures that would show nothing, and why.
@@ -51,6 +53,7 @@ class Report:
 
     folder: Path
     tables: list[Table] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -91,20 +94,29 @@ def _write(study: StudyData, report: Report, folder: Path) -> None:
     tables, figures = (folder / part for part in ("tables", "figures"))
     comparisons = list(study.comparisons())
     names = _names(comparisons)
+    leaders = leading(study, comparisons)
+    comparisons = [*leaders, *(c for c in comparisons if not any(c is one for one in leaders))]
     for comparison in comparisons:
         _write_tables(study, comparison, tables / names[id(comparison)], report)
+    found = [find(table) for table in report.tables[: len(leaders)]]
+    report.findings = [one for one in found if one is not None]
     seen = set()
-    for comparison in comparisons:
+    for comparison, table in zip(comparisons, report.tables, strict=True):
         whole = (comparison.model, comparison.task)
         _draw_split(study, comparison, figures, names[id(comparison)], report)
         if whole not in seen:  # the same for all evaluation sets of a task
             seen.add(whole)
-            _draw_whole(study, comparison, figures, _prefix(comparison, comparisons), report)
+            methods = ranking(table, comparison)
+            prefix = _prefix(comparison, comparisons)
+            _draw_whole(study, comparison, methods, figures, prefix, report)
     analysed, unreadable = analysis_sections(study.folder)
     report.sections += analysed
     report.notes += unreadable
     page = folder / PAGE
-    write_page(page, study, comparisons, report.tables, report.texts, report.notes, report.sections)
+    write_page(
+        page, study, comparisons, report.tables, report.findings, report.texts, report.notes,
+        report.sections,
+    )  # fmt: skip
     report.written.append(page)
 
 
@@ -155,18 +167,23 @@ def _draw_split(
 
 
 def _draw_whole(
-    study: StudyData, comparison: Comparison, folder: Path, prefix: str, report: Report
+    study: StudyData,
+    comparison: Comparison,
+    methods: Sequence[str],
+    folder: Path,
+    prefix: str,
+    report: Report,
 ) -> None:
-    """Draw the figures that all evaluation sets of a task share."""
+    """Draw the figures that all evaluation sets of a task share; the best method's first."""
     _put(draw_penalty(comparison), folder / f"{prefix}heads-by-lambda", report)
     _put(draw_gain_by_heads(study, comparison), folder / f"{prefix}gain-by-heads", report)
     _put(draw_dynamics(study, comparison), folder / f"{prefix}training-dynamics", report)
     pictures = []
-    for method in comparison.methods:
+    for method in methods:
         stem = folder / f"{prefix}layers-{_slug(method)}"
         says = f"Heads that {method} keeps, layers down, numbers of heads across."
         pictures += _put(draw_layers(study, comparison, method), stem, report, says)
-    drawn = {f"kinds-{_slug(m)}": draw_kinds(study, comparison, m) for m in comparison.methods}
+    drawn = {f"kinds-{_slug(m)}": draw_kinds(study, comparison, m) for m in methods}
     if set(drawn.values()) == {ONE_KIND}:
         drawn = {"kinds": ONE_KIND}  # said once, not per method
     for name, figure in drawn.items():

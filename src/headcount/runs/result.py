@@ -145,6 +145,11 @@ class RunResult:
     also: tuple[str, ...] = ()
 
     @property
+    def speed(self) -> Sides | None:
+        """Examples per second, else generated sentences; None if neither was measured."""
+        return self.examples_per_second or self.generated_per_second
+
+    @property
     def cost(self) -> float:
         """Seconds that this result took, with an equal part of a training that others share."""
         own = sum(self.seconds.get(stage, 0.0) for stage in (COMPENSATION, RECOVERY))

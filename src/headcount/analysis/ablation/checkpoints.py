@@ -27,7 +27,7 @@ from headcount.analysis.ablation.subject import Subject, chosen_set
 from headcount.analysis.ablation.task_subject import TaskSubject
 from headcount.analysis.base import Analysis
 from headcount.errors import HeadcountError
-from headcount.plots.style import axis_label, dress, legend, new_figure, unit
+from headcount.plots.style import axis_label, dress, legend, metric_name, new_figure, unit
 from headcount.pruners.choice import Scope
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.settings import RunSettings
@@ -217,7 +217,7 @@ def draw_checkpoints(found: AblateCheckpoints) -> Figure:
             label=f"{moment.name} [{unit(found.metric) * moment.whole:.1f}]",
         )  # fmt: skip
     title = f"{found.task}, {found.split}: the least important heads closed"
-    dress(axes, title, "heads closed", f"% of unpruned {_plain(found.metric)}")
+    dress(axes, title, "heads closed", f"% of unpruned {metric_name(found.metric)}")
     share_axis(axes)
     if few:
         legend(figure, axes)
@@ -241,12 +241,8 @@ def draw_training(found: AblateCheckpoints) -> Figure:
             markersize=5, label=f"{shares[place]:.0%} closed",
         )  # fmt: skip
     title = f"{found.task}, {found.split}: heads closed, along a training"
-    dress(axes, title, "checkpoint", f"% of unpruned {_plain(found.metric)}")
+    dress(axes, title, "checkpoint", f"% of unpruned {metric_name(found.metric)}")
     names = [f"{m.name.removeprefix('checkpoint-')}" for m in found.moments]
     axes.set_xticks(range(len(names)), names, rotation=40 if len(names) > 6 else 0)
     legend(figure, axes)
     return figure
-
-
-def _plain(metric: str) -> str:
-    return axis_label(metric).removesuffix(", %")

@@ -52,6 +52,8 @@ function choose(place) {
   for (const select of all("[data-choose=comparison]")) fill(select, data.comparisons.map((of, i) => [i, of.title]), place);
   for (const select of all("[data-choose=group]")) fill(select, data.groups.map((name, i) => [i, name]), comparison().group);
   if ($("map")) fillMap(Number($("map-count").value || comparison().few / 2));
+  $("view").value = state.view ?? usualView();
+  if (state.shown !== "own") show(state.shown);
   drawAll();
 }
 
@@ -61,6 +63,11 @@ for (const select of all("[data-choose]")) select.addEventListener("change", () 
   choose(select.dataset.choose === "group" ? data.comparisons.findIndex((of) => of.group === at) : at);
 });
 for (const id of ["few", "each"]) $(id).addEventListener("change", drawCurves);
+$("view").addEventListener("change", ({ target }) => {
+  state.view = target.value;
+  drawCurves();
+});
+for (const legend of all(".legend")) legend.addEventListener("click", pressLegend);
 if ($("map")) {
   for (const id of ["map-method", "map-seed"]) $(id).addEventListener("change", () => fillMap(Number($("map-count").value)));
   $("map-keep").addEventListener("input", showMap);

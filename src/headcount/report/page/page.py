@@ -1,7 +1,7 @@
 """Write `report.html`: everything is inlined, so that the file can be mailed and opened anywhere.
 
-The page has a headline, the facts of the study, notes, and sections (`sections.py`). Its scripts
-draw from one JSON value (`payload.py`).
+The page has a headline, the findings, the facts of the study, notes, and sections (`sections.py`).
+Its scripts draw from one JSON value (`payload.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from headcount.errors import HeadcountError
+from headcount.report.finding import Finding
 from headcount.report.page.payload import build_payload, embed
 from headcount.report.page.sections import TEMPLATES, Section, render, sections, told_apart
 from headcount.report.tables import Table
@@ -23,7 +24,8 @@ from headcount.study.read import Comparison, StudyData
 from headcount.study.results import FILE as RESULTS
 
 FILE = "report.html"
-_SCRIPTS = ("shared.js", "figures.js", "map.js", "page.js")
+_SCRIPTS = ("shared.js", "legend.js", "figures.js", "map.js", "page.js")
+_NAMED = 6  # methods; of more, the head of the page has only the number
 _HERE = Path(__file__).parent
 
 
@@ -32,6 +34,7 @@ def write_page(
     study: StudyData,
     comparisons: Sequence[Comparison],
     tables: Sequence[Table],
+    findings: Sequence[Finding],
     texts: dict[str, str],
     notes: Sequence[str],
     more: Sequence[Section] = (),
@@ -41,8 +44,10 @@ def write_page(
     Args:
         path: where to write the page.
         study: the study with its runs.
-        comparisons: the results of the study, one per model, task and evaluation set.
+        comparisons: the results of the study, one per model, task and evaluation set; first those
+            that the page leads with, see `finding.leading`.
         tables: one table per comparison.
+        findings: what the first tables say.
         texts: the tables as files to download, by file name.
         notes: sentences about what is missing or broken, shown at the top.
         more: sections to add to the page's own, such as those of analyses.
@@ -54,13 +59,14 @@ def write_page(
     text = TEMPLATES.get_template("page.html").render(
         policy=Markup(_policy(scripts)),
         title=_headline(comparisons),
+        findings=findings,
         facts=list(_facts(study, comparisons)),
         notes=notes,
         sections=parts,
         render=render,
         css=Markup(_inlined("page.css")),
         scripts=[Markup(script) for script in scripts],
-        payload=Markup(embed(build_payload(study, comparisons, files))),
+        payload=Markup(embed(build_payload(study, comparisons, tables, files))),
     )
     write_names(path, text)
 
@@ -96,7 +102,8 @@ def _facts(study: StudyData, comparisons: Sequence[Comparison]) -> Iterator[tupl
     if limits:
         yield "Trained on", f"at most {limits} examples"
     yield "Evaluated on", _listed(_with_size(study, c) for c in comparisons)
-    yield "Methods", _listed(m for c in comparisons for m in c.methods)
+    methods = list(dict.fromkeys(m for c in comparisons for m in c.methods))
+    yield "Methods", _listed(methods) if len(methods) <= _NAMED else str(len(methods))
     counts = sorted({int(k) for c in comparisons for k in c.counted["k"]}, reverse=True)
     born = _listed(run.result.heads.before for run in study.runs.values())
     if counts:

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from headcount.analysis.settling import mean_course, settled
-from headcount.plots.style import axis_label, look, unit
+from headcount.plots.style import axis_label, look, metric_name, unit
 from headcount.pruners.methods import UNPRUNED
 from headcount.report.curves import FEW, born_heads, is_wide
+from headcount.report.tables import Table, ranking
 from headcount.stats.numbers import in_percent, shown
 from headcount.stats.resampling import Array
 from headcount.study.read import Comparison, StudyData
@@ -32,13 +33,17 @@ _MOST_POINTS = 80  # of a course; more could not be seen
 
 
 def build_payload(
-    study: StudyData, comparisons: Sequence[Comparison], files: dict[str, str]
+    study: StudyData,
+    comparisons: Sequence[Comparison],
+    tables: Sequence[Table],
+    files: dict[str, str],
 ) -> dict[str, Any]:
     """Collect everything, rounded to what can be seen.
 
     Args:
         study: the study with its runs.
         comparisons: the results of the study, one per model, task and evaluation set.
+        tables: one table per comparison.
         files: texts of the files to download, by file name.
     """
     groups = list(dict.fromkeys((c.model, c.task) for c in comparisons))
@@ -61,7 +66,10 @@ def build_payload(
         "methods": methods,
         "looks": {name: _look(name, study.order) for name in drawn},
         "groups": [", ".join(group) for group in groups],
-        "comparisons": [_curve_data(c, groups.index((c.model, c.task))) for c in comparisons],
+        "comparisons": [
+            _curve_data(c, table, groups.index((c.model, c.task)))
+            for c, table in zip(comparisons, tables, strict=True)
+        ],
         "layouts": layouts,
         "runs": runs,
         "courses": _mean_courses(study, group_of),
@@ -89,28 +97,31 @@ def _look(method: str, among: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _curve_data(comparison: Comparison, group: int) -> dict[str, Any]:
+def _curve_data(comparison: Comparison, table: Table, group: int) -> dict[str, Any]:
     """Means with their spread, and the result of every seed.
 
     Args:
         comparison: the results of one model, task and evaluation set.
+        table: its table, which knows the best methods.
         group: number of the model and task.
     """
     scale = unit(comparison.metric)
-    label = axis_label(comparison.metric)
     born = born_heads(comparison)
     unpruned = comparison.unpruned["value"]
+    counts = [str(k) for k in table.rows]
     return {
-        "title": comparison.title,
+        "title": f"{comparison.title}: {metric_name(comparison.metric)}",
         "group": group,
         "split": comparison.split,
-        "label": label,
-        "metric": label.removesuffix(", %"),
+        "label": axis_label(comparison.metric),
+        "metric": metric_name(comparison.metric),
         "unit": " %" if in_percent(comparison.metric) else "",
         "born": int(born),
         "few": FEW * born,
         "wide": is_wide(comparison),
         "unpruned": None if unpruned.empty else _rounded(scale * unpruned.mean(), 6),
+        "ranking": ranking(table, comparison),
+        "counts": {k: _look(k, counts) for k in counts},
         "means": _by_method(comparison, comparison.counted, lambda of: _means(of, scale)),
         "seeds": _by_method(comparison, comparison.counted, lambda of: _each(of, "k", scale)),
         "own": _by_method(comparison, comparison.own_count, lambda of: _each(of, "heads", scale)),
@@ -146,7 +157,7 @@ def _run_data(run: Run, group: int | None, layouts: list[dict[str, Any]]) -> dic
         layouts: layouts of the runs so far; a new one is added here.
     """
     result, mask = run.result, run.mask
-    speed = result.examples_per_second or result.generated_per_second
+    speed = result.speed
     course = settled(run)
     data: dict[str, Any] = {
         "name": run.name,

@@ -21,10 +21,10 @@ from headcount.report.curves import gains
 from headcount.report.table_text import (
     OWN_COLUMNS,
     cell_text,
+    grid,
     label,
     legend,
     own_cells,
-    seeds_text,
     unpruned_text,
 )
 from headcount.report.tables import Cell, Table
@@ -37,6 +37,8 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 _LONG = 20  # rows; a longer table is folded, so that it does not hide what comes after it
+_BESIDE = 3  # tables of results; of more, those without a finding are folded
+_SEEN = 6  # pictures; the others are folded
 _FOLDED = 8  # runs; with more of them, there is a filter
 
 
@@ -59,6 +61,16 @@ class Section:
     pictures: Sequence[Picture] = ()
     grids: Sequence[Grid] = ()
     number: int = 1
+
+    @property
+    def seen(self) -> Sequence[Picture]:
+        """The pictures that are shown at once."""
+        return self.pictures[:_SEEN]
+
+    @property
+    def unseen(self) -> Sequence[Picture]:
+        """The other pictures, which are shown when asked for."""
+        return self.pictures[_SEEN:]
 
     @property
     def anchor(self) -> str:
@@ -113,17 +125,19 @@ class Grid:
         columns: headings of the columns.
         rows: cells of each row; the first names it. Text is escaped, `Markup` is not.
         footnote: lines below the table.
+        fold: whether it opens only when asked; None if that depends on its length.
     """
 
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     footnote: Sequence[str] = ()
+    fold: bool | None = None
 
     @property
     def folded(self) -> bool:
         """Whether it opens only when asked."""
-        return len(self.rows) > _LONG
+        return len(self.rows) > _LONG if self.fold is None else self.fold
 
 
 def sections(
@@ -137,19 +151,25 @@ def sections(
 
     Args:
         study: the study with its runs.
-        comparisons: the results of the study, one per model, task and evaluation set.
+        comparisons: the results of the study, one per model, task and evaluation set; first those
+            that the page leads with.
         tables: one table per comparison.
         more: further sections, shown before the runs' settings.
         files: names of the files that can be downloaded.
     """
     runs = list(study.runs.values())
     groups = list(dict.fromkeys((c.model, c.task) for c in comparisons))
-    one_each = [next(c for c in comparisons if (c.model, c.task) == group) for group in groups]
-    yield Section("Results", grids=[grid for table in tables for grid in _table_grids(table)])
+    leaders = len(groups)
+    grids = [
+        one
+        for place, table in enumerate(tables)
+        for one in _table_grids(table, place >= leaders and len(tables) > _BESIDE)
+    ]
+    yield Section("Results", grids=grids)
     yield Section(
         "Metric by kept heads",
         "Mean over seeds, bars are one standard deviation; the dashed line is the unpruned model. "
-        "The tables above have the same numbers.",
+        "A name hides or shows its method. The tables above have the same numbers.",
         _body("curves"),
     )
     if any(run.mask is not None for run in runs):
@@ -166,7 +186,7 @@ def sections(
             "lines are runs, thick ones the mean of a method.",
             _body("dynamics"),
         )
-    grids = list(_gain_grids(study, one_each))
+    grids = list(_gain_grids(study, comparisons[:leaders]))
     if grids:
         yield Section(
             "Speed and size",
@@ -185,27 +205,20 @@ def sections(
     yield Section("Downloads", body=_body("downloads", files))
 
 
-def _table_grids(table: Table) -> Iterator[Grid]:
+def _table_grids(table: Table, fold: bool) -> Iterator[Grid]:
     """A table of the methods that keep a given number of heads, and one of the others."""
     title = f"{table.title}: {label(table)}"
     unpruned = [] if table.unpruned is None else [unpruned_text(table)]
     if table.rows:
-        rows = [
-            [
-                str(k),
-                *(_cell(table.metric, cells.get(method)) for method in table.methods),
-                seeds_text(list(cells.values())),
-            ]
-            for k, cells in table.rows.items()
-        ]
-        columns = ["heads", *table.methods, "seeds"]
-        yield Grid(title, columns, rows, [*unpruned, legend(table)])
+        columns, rows = grid(table, _cell)
+        yield Grid(title, columns, rows, [*unpruned, legend(table)], fold)
     if table.own_count:
         yield Grid(
             f"{title}, methods that found their own number of heads",
             [*OWN_COLUMNS, label(table), "seeds"],
             [own_cells(table, row) for row in table.own_count],
             [] if table.rows else unpruned,
+            fold,
         )
 
 

@@ -4,11 +4,11 @@ const data = JSON.parse(document.getElementById("payload").textContent);
 const $ = (id) => document.getElementById(id);
 const all = (selector) => document.querySelectorAll(selector);
 const root = document.documentElement;
-const state = { comparison: 0 };
+const state = { comparison: 0, hidden: new Set(), view: null };
 const comparison = () => data.comparisons[state.comparison];
 const runsHere = () => data.runs.filter((run) => run.group === comparison().group);
 const methodsAmong = (runs) => [...new Set(runs.map((run) => run.method))]
-  .sort((a, b) => data.methods.indexOf(a) - data.methods.indexOf(b));
+  .sort((a, b) => comparison().ranking.indexOf(a) - comparison().ranking.indexOf(b));  // the best first
 const signed = (value) => String(value).replace("-", "−");
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
