@@ -24,7 +24,14 @@ from headcount.deploy.card import write_card
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import RECORD
 from headcount.errors import HeadcountError
-from headcount.loading.folder import COMPANIONS, LICENCES, MODULES, copy_companions, first_line
+from headcount.loading.folder import (
+    COMPANIONS,
+    LICENCES,
+    copy_companions,
+    first_line,
+    inner_place,
+)
+from headcount.loading.module_list import has_modules
 
 Record = dict[str, Any]
 # What SentenceTransformer is told besides the folder, by target.
@@ -135,6 +142,7 @@ class Offer(NamedTuple):
 
 def offers(model: PreTrainedModel, source: str) -> Iterator[Offer]:
     """What each target can hold of a model, one after the other."""
+    source = inner_place(source)
     for target in TARGETS.values():
         try:
             yield Offer(target, True, target.held(model, source))
@@ -191,7 +199,7 @@ def fill(
 ) -> Record:
     """Write a model for a target into a folder that exists; see `export`."""
     try:
-        record = target.write(model, source, folder, precision)
+        record = target.write(model, inner_place(source), folder, precision)
     except NotHeldError as problem:
         raise HeadcountError(
             f"{target.name} cannot hold this model: {problem}; {_instead(model, source, target)}"
@@ -206,7 +214,7 @@ def fill(
     if source:
         copy_companions(source, folder, COMPANIONS if target.companions else LICENCES)
     record = {"target": target.name, **record}
-    if target.name in _SENTENCES and (folder / MODULES).is_file():
+    if target.name in _SENTENCES and has_modules(folder):
         record["load"] = sentence_lines(*_SENTENCES[target.name])
     write_record(folder, record)
     write_card(folder, source, target.runs_in, record)

@@ -166,6 +166,11 @@ class Task(ABC):
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The model, with a fresh output layer if its own does not fit the task's labels."""
 
+    def save(self, model: PreTrainedModel, processor: Processor, folder: Path) -> None:
+        """Write a model and its processor into a folder that exists."""
+        model.save_pretrained(folder)
+        processor.save_pretrained(folder)
+
     def is_trained(self, model: PreTrainedModel) -> bool:
         """Whether a loaded model can already do this task, before any training."""
         return True
