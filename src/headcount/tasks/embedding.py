@@ -98,8 +98,9 @@ class Embedding(Task):
         }
         if all(part.scores for part in self._sets.values()):
             self.metric = "spearman"
-        self._reference: str | None = self.options.reference
+        self._reference: str | None = self.options.reference or None
         self._vectors: Tensor | None = None
+        self._size: int | None = None  # how many numbers a vector has
         self._reading: Reading | None = None
         self._gold: dict[str, Any] = {}  # scores of pairs, in the order of each evaluation set
 
@@ -280,7 +281,15 @@ class Embedding(Task):
     def _load(self, model: str) -> PreTrainedModel:
         assert self._reading is not None
         prompt = self._reading.prompt_tokens
-        return load_sentence_encoder(model, self.options.pooling, self.max_length, prompt)
+        loaded = load_sentence_encoder(model, self.options.pooling, self.max_length, prompt)
+        size = cast(Any, loaded).vector_size
+        self._size = self._size or size
+        if size != self._size:
+            raise HeadcountError(
+                f"{model} has vectors of {size} numbers, expected {self._size} as of the encoder "
+                "that is pruned; give the encoder that it was made from as reference"
+            )
+        return loaded
 
     def _reference_vectors(self, processor: Processor) -> Tensor:
         if self._vectors is None:

@@ -66,8 +66,8 @@ def load_sentence_encoder(
     refuse_length(source, model, longest)
     if pooling is not None:
         after = [Pooling(model.config.hidden_size, pooling)]
-    _refuse_no_vector(source, model, after)
-    return as_sentence_encoder(model, after, folder if listed else None, prompt_tokens)
+    width = _width(source, model, after)
+    return as_sentence_encoder(model, after, folder if listed else None, width, prompt_tokens)
 
 
 def _auto_class(source: str) -> Any:
@@ -75,22 +75,23 @@ def _auto_class(source: str) -> Any:
     place = place_of(source)
     with loading(source):
         config = AutoConfig.from_pretrained(place, **NO_CODE)
-    if not getattr(config, "is_encoder_decoder", False):
-        return AutoModel
-    if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
+    # T5's encoder, once it is saved alone, no longer says that there was a decoder.
+    if type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        return AutoModelForTextEncoding
+    if getattr(config, "is_encoder_decoder", False):
         raise HeadcountError(
             f"{source} is an encoder-decoder ({config.model_type}) without an encoder for texts in "
             "transformers; give an encoder"
         )
-    return AutoModelForTextEncoding
+    return AutoModel
 
 
-def _refuse_no_vector(source: str, model: PreTrainedModel, after: Sequence[nn.Module]) -> None:
-    """Refuse modules that do not make a vector of the model's hidden states."""
+def _width(source: str, model: PreTrainedModel, after: Sequence[nn.Module]) -> int:
+    """How long the vectors are; refuses modules that make none of the model's hidden states."""
     ids = torch.zeros(1, 2, dtype=torch.long)
     states = torch.zeros(1, 2, model.config.hidden_size)
     try:
-        _embedded(after, states, {"input_ids": ids, "attention_mask": ids + 1})
+        return _embedded(after, states, {"input_ids": ids, "attention_mask": ids + 1}).shape[-1]
     except Exception as error:  # of any type: each module does something else
         reason = f"there is no {error}" if isinstance(error, KeyError) else first_line(error)
         raise HeadcountError(
@@ -103,7 +104,8 @@ def as_sentence_encoder(
     model: PreTrainedModel,
     after: Sequence[nn.Module],
     folder: Path | None,
-    prompt_tokens: int = 0,
+    width: int,
+    prompt_tokens: int,
 ) -> PreTrainedModel:
     """Give an encoder a forward pass that ends with one vector per text; changes it in place.
 
@@ -111,6 +113,7 @@ def as_sentence_encoder(
         model: the encoder.
         after: what sentence-transformers does after it, module by module.
         folder: has the files that belong to it besides its weights; None if there are none.
+        width: how long the vectors are.
         prompt_tokens: how many tokens of each text are a prompt.
     """
     own = type(model)
@@ -119,7 +122,7 @@ def as_sentence_encoder(
         """The same model with one vector per text."""
 
         gives_vectors = True
-        files = folder
+        files, vector_size = folder, width
 
         def forward(self, *args: Any, labels: Tensor | None = None, **inputs: Any) -> Any:
             states = super().forward(*args, **inputs)
