@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from headcount.atomic import new_folder, write_text
 from headcount.deploy.auto_class import sentence_lines
 from headcount.deploy.card import write_card
+from headcount.deploy.older_names import write_older_names
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import RECORD
 from headcount.errors import HeadcountError
@@ -38,6 +39,12 @@ Record = dict[str, Any]
 _SENTENCES: dict[str, tuple[str, ...]] = {
     "plain": (), "remote-code": ("trust_remote_code=True",), "onnx": ('backend="onnx"',),
 }  # fmt: skip
+# sentence-transformers builds the encoder of a T5 by its class, and ignores a modelling file.
+_BUILT_ELSEWHERE = "EncoderModel"
+_NOT_OPENED = (
+    "sentence-transformers does not open this folder: it builds such an encoder with the family's "
+    "own class. It opens what `--to onnx` writes."
+)
 
 
 @dataclass(frozen=True)
@@ -213,9 +220,14 @@ def fill(
         ) from error
     if source:
         copy_companions(source, folder, COMPANIONS if target.companions else LICENCES)
+    if target.name == "onnx":
+        write_older_names(folder)
     record = {"target": target.name, **record}
     if target.name in _SENTENCES and has_modules(folder):
-        record["load"] = sentence_lines(*_SENTENCES[target.name])
+        if "flag" in record and type(model).__name__.endswith(_BUILT_ELSEWHERE):
+            record["flag"] += f" {_NOT_OPENED}"
+        else:
+            record["load"] = sentence_lines(*_SENTENCES[target.name])
     write_record(folder, record)
     write_card(folder, source, target.runs_in, record)
     return record

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from transformers import (
     AutoModelForTextEncoding,
     PreTrainedModel,
 )
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils.generic import ModelOutput
 
 from headcount.errors import HeadcountError
 from headcount.loading.folder import NO_CODE, first_line, loading, place_of
@@ -100,6 +101,25 @@ def _width(source: str, model: PreTrainedModel, after: Sequence[nn.Module]) -> i
         ) from error
 
 
+@dataclass
+class VectorOutput(ModelOutput):
+    """What a sentence encoder answers.
+
+    Attributes:
+        loss: the mean distance to the vectors that are wanted; None if none are given.
+        logits: a vector for each text.
+        last_hidden_state: a vector for each token, where no vectors are wanted.
+        hidden_states: those of every layer, if they are asked for.
+        attentions: the attention weights of every layer, if they are asked for.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    last_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
 def as_sentence_encoder(
     model: PreTrainedModel,
     after: Sequence[nn.Module],
@@ -131,9 +151,10 @@ def as_sentence_encoder(
                 given["all_layer_embeddings"] = states.hidden_states
             vectors = _embedded(after, states.last_hidden_state, given)
             loss: Any = None if labels is None else distance(vectors, labels).mean()
-            inside = {name: states.get(name) for name in ("hidden_states", "attentions")}
-            output: dict[str, Any] = {"loss": loss, "logits": vectors, **inside}
-            return SequenceClassifierOutput(**output)
+            # A graph of the model gives the last states, too: sentence-transformers pools them.
+            last = states.last_hidden_state if labels is None else None
+            inside = (states.get("hidden_states"), states.get("attentions"))
+            return VectorOutput(loss, vectors, last, *inside)
 
     taken = inspect.signature(own.forward)
     labels = inspect.Parameter("labels", inspect.Parameter.KEYWORD_ONLY, default=None)
