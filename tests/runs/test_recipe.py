@@ -168,6 +168,13 @@ def test_a_setting_that_yaml_cannot_read_is_told(value: str) -> None:
         pairs([f"name={value}"])
 
 
+def test_options_of_a_task_are_texts_unless_they_are_in_quotes() -> None:
+    given = ["prompt=query: ", "config=no", r'join="\n"', "beams=3", "empty="]
+    texts = {"prompt": "query: ", "config": "no", "join": "\n", "beams": "3", "empty": ""}
+    assert pairs(given, as_text=True) == texts
+    assert pairs(["layers=3", "fit=no"]) == {"layers": 3, "fit": False}
+
+
 @pytest.mark.parametrize("options", [{"epochs": math.inf}, {"learning_rate": math.nan}])
 def test_an_option_is_checked_like_a_key_of_a_recipe(options: dict[str, float]) -> None:
     given = {"model": "bert", "task": "mnli", "data": "DIR", **options}

@@ -254,6 +254,11 @@ def test_code_of_a_folder_is_not_run(encoder: str, data: Path, tmp_path: Path) -
         ({"a.csv": "x,y\n1,2\n", "b.csv": "x,y\n1,2\n"}, "no sentences were named"),
         ({"train.csv": "x,y\n1,2\n"}, "no column of .* has a usual name for sentences"),
         (
+            {"train.csv": "sentence1,sentence2,score\n" + "a,b,1\n" * 20},
+            "has the same few sentences in all pairs",
+        ),
+        ({"train.csv": "sentence1,sentence2,score\na,b,1\n"}, "has 1 pairs, expected at least 20"),
+        (
             {"train.txt": "a\nb\n", "dev.csv": "sentence1,sentence2,score\na,b,high\n"},
             "row 1 of .* has 'high' as score, expected a number",
         ),
@@ -276,10 +281,52 @@ def test_a_table_without_a_header_is_told_its_columns(tmp_path: Path) -> None:
     assert task._train is not None and not task._train.scores and len(task._train) == 24
 
 
+def test_of_pairs_alone_some_are_held_out_with_their_scores(tmp_path: Path) -> None:
+    both = zip(sentences(40, 3), sentences(40, 4), strict=True)
+    rows = [(*pair, number % 6) for number, pair in enumerate(both)]
+    with (tmp_path / "mine.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("a", "b", "like"), *rows])
+    settings = DataSettings(str(tmp_path / "mine.csv"), text=("a", "b"), label="like")
+    task = Embedding(settings)
+    (held,) = task._sets.values()
+    assert task.metric == "spearman" and list(held.scores) == [0, 4, 2, 0]
+    assert list(held.texts) == [text for row in rows[::10] for text in row[:2]]
+    assert task._train is not None and not task._train.scores
+    assert set(task._train.texts) == {text for row in rows for text in row[:2]} - set(held.texts)
+
+
+def test_lines_of_text_need_no_column(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("\n".join(sentences(30)))
+    with (tmp_path / "dev.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("a", "b", "like"), *PAIRS])
+    task = Embedding(DataSettings(str(tmp_path), text=("a", "b"), label="like"))
+    assert task.metric == "spearman" and task._train is not None and len(task._train) == 30
+
+
+def test_a_score_needs_two_columns_of_sentences(tmp_path: Path) -> None:
+    with (tmp_path / "mine.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("a", "b", "like"), *PAIRS])
+    with pytest.raises(HeadcountError, match="has 1 column of sentences; name two with --text"):
+        Embedding(DataSettings(str(tmp_path / "mine.csv"), text=("a",), label="like"))
+
+
 def test_a_pruned_encoder_does_not_judge_itself(encoder: str, data: Path, tmp_path: Path) -> None:
     prune(settings_of(encoder, data), tmp_path / "out", speed=False)
-    with pytest.raises(HeadcountError, match="was pruned before, so its own vectors"):
-        evaluate_model(settings_of(str(tmp_path / "out"), data), None, Silent())
+    for options in ({}, {"reference": ""}):
+        examples = ExampleSettings(options=options)
+        with pytest.raises(HeadcountError, match="was pruned before, so its own vectors"):
+            evaluate_model(
+                settings_of(str(tmp_path / "out"), data, examples=examples), None, Silent()
+            )
+
+
+def test_vectors_of_another_size_are_no_reference(encoder: str, data: Path, tmp_path: Path) -> None:
+    other = SentenceTransformer(encoder, device="cpu")
+    other.truncate_dim = 5
+    other.save(str(tmp_path / "other"))
+    examples = ExampleSettings(options={"reference": str(tmp_path / "other")})
+    with pytest.raises(HeadcountError, match="has vectors of 5 numbers, expected 6 as of the enc"):
+        evaluate_model(settings_of(encoder, data, examples=examples), None, Silent())
 
 
 def test_hidden_states_are_there_to_distil_from(encoder: str, data: Path, tmp_path: Path) -> None:
@@ -365,9 +412,12 @@ def test_the_encoder_of_an_encoder_decoder(tmp_path: Path, bare: str, data: Path
     settings = settings_of(str(tmp_path / "t5"), data, examples=options)
     result = prune(settings, tmp_path / "out", speed=False)
     assert result.heads.after == 3
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == [
-        "T5EncoderModel"
-    ]
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == ["T5EncoderModel"]
+    again = {"pooling": "mean", "reference": str(tmp_path / "t5")}
+    settings = settings_of(str(tmp_path / "out"), data, examples=ExampleSettings(options=again))
+    _, evaluated = evaluate_model(settings, None, Silent())
+    assert evaluated["dev"].metrics == pytest.approx(result.scores["dev"], abs=1e-6)
 
 
 def test_numbers_of_other_tasks_are_no_scores(tmp_path: Path, data: Path) -> None:

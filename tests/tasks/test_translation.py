@@ -232,6 +232,9 @@ def test_models_that_do_not_translate(data: Path, tmp_path: Path) -> None:
         ({"beams": 3}, "has no option 'beams'; it has columns"),
         ({"num_beams": "many"}, "num_beams is 'many', expected a whole number such as 5"),
         ({"tokenised": "maybe"}, "expected true or false"),
+        ({"prefix": {"translate": None}}, "prefix is {'translate': None}, expected a text"),
+        ({"config": False}, "config is False, expected a text"),
+        ({"columns": 3}, "columns is 3, expected texts with commas between them"),
     ],
 )
 def test_bad_options(data: Path, options: dict[str, Any], message: str) -> None:

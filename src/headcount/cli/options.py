@@ -143,7 +143,7 @@ def run_settings(given: Given) -> RunSettings:
         k: _as_tuple(given[k]) for k in asdict(ExampleSettings()) if k != "options" and given.get(k)
     }
     own = {**settings.settings, **pairs(given.get("setting"))}
-    options = {**settings.examples.options, **pairs(given.get("option"))}
+    options = {**settings.examples.options, **pairs(given.get("option"), as_text=True)}
     return replace(
         settings,
         training=replace(settings.training, **training),
@@ -205,8 +205,14 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def pairs(given: list[str] | None) -> dict[str, Any]:
-    """Texts of the form name=value as a dictionary; YAML reads the values."""
+def pairs(given: list[str] | None, as_text: bool = False) -> dict[str, Any]:
+    """Texts of the form name=value as a dictionary.
+
+    Args:
+        given: the texts; None for none.
+        as_text: whether a value is a text as it stands, like the prompt `query: `, unless it is in
+            quotes. Otherwise YAML reads it.
+    """
     from headcount.runs.recipe import NotYamlError, read_yaml
 
     made: dict[str, Any] = {}
@@ -214,8 +220,9 @@ def pairs(given: list[str] | None) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise HeadcountError(f"{text!r} is not a setting; expected name=value")
+        quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
         try:
-            made[name.strip()] = read_yaml(value)
+            made[name.strip()] = value if as_text and not quoted else read_yaml(value)
         except NotYamlError as error:
             raise HeadcountError(
                 f"the value of {name.strip()} is {in_brief(value)}, which YAML cannot read: "

@@ -21,16 +21,30 @@ from transformers import PreTrainedModel
 from headcount.atomic import new_folder, write_text
 from headcount.deploy.auto_class import sentence_lines
 from headcount.deploy.card import write_card
+from headcount.deploy.older_names import write_older_names
 from headcount.deploy.regular import NotHeldError
 from headcount.deploy.run import RECORD
 from headcount.errors import HeadcountError
-from headcount.loading.folder import COMPANIONS, LICENCES, MODULES, copy_companions, first_line
+from headcount.loading.folder import (
+    COMPANIONS,
+    LICENCES,
+    copy_companions,
+    first_line,
+    inner_place,
+)
+from headcount.loading.module_list import has_modules
 
 Record = dict[str, Any]
 # What SentenceTransformer is told besides the folder, by target.
 _SENTENCES: dict[str, tuple[str, ...]] = {
     "plain": (), "remote-code": ("trust_remote_code=True",), "onnx": ('backend="onnx"',),
 }  # fmt: skip
+# sentence-transformers builds the encoder of a T5 by its class, and ignores a modelling file.
+_BUILT_ELSEWHERE = "EncoderModel"
+_NOT_OPENED = (
+    "sentence-transformers does not open this folder: it builds such an encoder with the family's "
+    "own class. It opens what `--to onnx` writes."
+)
 
 
 @dataclass(frozen=True)
@@ -135,6 +149,7 @@ class Offer(NamedTuple):
 
 def offers(model: PreTrainedModel, source: str) -> Iterator[Offer]:
     """What each target can hold of a model, one after the other."""
+    source = inner_place(source)
     for target in TARGETS.values():
         try:
             yield Offer(target, True, target.held(model, source))
@@ -191,7 +206,7 @@ def fill(
 ) -> Record:
     """Write a model for a target into a folder that exists; see `export`."""
     try:
-        record = target.write(model, source, folder, precision)
+        record = target.write(model, inner_place(source), folder, precision)
     except NotHeldError as problem:
         raise HeadcountError(
             f"{target.name} cannot hold this model: {problem}; {_instead(model, source, target)}"
@@ -205,9 +220,14 @@ def fill(
         ) from error
     if source:
         copy_companions(source, folder, COMPANIONS if target.companions else LICENCES)
+    if target.name == "onnx":
+        write_older_names(folder)
     record = {"target": target.name, **record}
-    if target.name in _SENTENCES and (folder / MODULES).is_file():
-        record["load"] = sentence_lines(*_SENTENCES[target.name])
+    if target.name in _SENTENCES and has_modules(folder):
+        if "flag" in record and type(model).__name__.endswith(_BUILT_ELSEWHERE):
+            record["flag"] += f" {_NOT_OPENED}"
+        else:
+            record["load"] = sentence_lines(*_SENTENCES[target.name])
     write_record(folder, record)
     write_card(folder, source, target.runs_in, record)
     return record

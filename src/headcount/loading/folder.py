@@ -18,9 +18,9 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.json_file import parse_json, read_bytes
 from headcount.loading import checkpoint
+from headcount.loading.module_list import MODULES, say_in_one_folder, transformer_path
 from headcount.surgery.remove import remove_heads
 
-MODULES = "modules.json"  # in a folder of sentence-transformers
 # What must stay with everything that is made of a model.
 LICENCES = ("LICENSE*", "LICENCE*", "license*", "COPYING*", "NOTICE*")
 # Files of a model besides weights and configuration: tokenizers, processors, generation, and the
@@ -51,7 +51,7 @@ def load_model(source: str) -> PreTrainedModel:
     Raises:
         HeadcountError: there is no model, or it is damaged, quantised, or lacks weights.
     """
-    refuse_bad_folder(source)
+    source = place_of(source)
     with loading(source):
         config = AutoConfig.from_pretrained(source, **NO_CODE)
         refuse_quantised(config)
@@ -74,7 +74,7 @@ def random_model(source: str) -> PreTrainedModel:
     Args:
         source: a folder, which needs only a `config.json`, or a name on the hub.
     """
-    refuse_bad_folder(source)
+    source = place_of(source)
     with loading(source):
         config = AutoConfig.from_pretrained(source, **NO_CODE)
         kept = checkpoint.KeptHeads.of(config)
@@ -125,8 +125,40 @@ def _why_not_loaded(source: str, error: Exception) -> str:
     )
 
 
-def refuse_bad_folder(source: str) -> None:
-    """Refuse a folder that holds no model, before anything tries to load it."""
+def place_of(source: str) -> str:
+    """The folder that has a model's `config.json`, or its name on the hub.
+
+    It is the folder that is given, or for an older one of sentence-transformers the one inside.
+
+    Args:
+        source: a model folder or a name on the hub.
+
+    Raises:
+        HeadcountError: the folder holds no model, which is seen before anything tries to load it.
+    """
+    place = inner_place(source)
+    _refuse_bad_folder(place)
+    return place
+
+
+def inner_place(source: str) -> str:
+    """Where the files of a Transformer are; the source itself if it is no folder."""
+    folder = Path(source)
+    try:
+        inner = transformer_path(folder) if source and folder.is_dir() else ""
+    except OSError:  # a name that no folder can have
+        return source
+    if not inner:
+        return source
+    if leads_out(folder / inner, folder) or not (folder / inner).is_dir():
+        raise HeadcountError(
+            f"{folder / MODULES} has its first module in {inner}, which is no folder beside it; "
+            "put the files there"
+        )
+    return str(folder / inner)
+
+
+def _refuse_bad_folder(source: str) -> None:
     path = Path(source)
     try:
         there = path.exists()
@@ -166,7 +198,7 @@ def refuse_bad_folder(source: str) -> None:
 
 def is_language_model(source: str) -> bool:
     """Whether a model folder or hub name holds a model that writes text from left to right."""
-    refuse_bad_folder(source)
+    source = place_of(source)
     with loading(source):
         config: Any = AutoConfig.from_pretrained(source, **NO_CODE)
     names = config.architectures or ()
@@ -175,7 +207,7 @@ def is_language_model(source: str) -> bool:
 
 def is_pruned(source: str) -> bool:
     """Whether a model folder or hub name holds a model that lost heads."""
-    refuse_bad_folder(source)
+    source = place_of(source)
     with loading(source):
         config: Any = AutoConfig.from_pretrained(source, **NO_CODE)
     return checkpoint.KeptHeads.of(config) is not None
@@ -244,7 +276,8 @@ def copy_companions(
     """Copy tokenizer, processor, generation and licence files: the small model is ready to use.
 
     A link that leads out of the folder is left out: whoever made the folder could have pointed it
-    at any file of the one who copies it.
+    at any file of the one who copies it. What an older folder of sentence-transformers has in a
+    folder of its own for the Transformer goes beside the rest, and `modules.json` says so.
 
     Args:
         source: a model folder or a name on the hub.
@@ -258,18 +291,29 @@ def copy_companions(
         folder = Path(source)
     else:
         folder = Path(snapshot_download(source, allow_patterns=list(patterns)))
+    inner = Path(inner_place(str(folder)))
+    files = {file.relative_to(inner): file for file in _found(inner, patterns)}
+    if inner != folder:
+        around = (file for file in _found(folder, patterns) if not file.is_relative_to(inner))
+        files = {file.relative_to(folder): file for file in around} | files
     left_out = []
-    for pattern in patterns:
-        for file in sorted(folder.glob(pattern)):
-            place = file.relative_to(folder)
-            if not file.is_file() or (target / place).exists():
-                continue
-            if leads_out(file, folder):
-                left_out.append(str(place))
-            else:
-                (target / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, target / place)
+    for place, file in files.items():
+        if (target / place).exists():
+            continue
+        if leads_out(file, folder):
+            left_out.append(str(place))
+        else:
+            (target / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target / place)
+            if inner != folder and str(place) == MODULES:
+                say_in_one_folder(target)
     return tuple(left_out)
+
+
+def _found(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """The files of a folder with these names."""
+    for pattern in patterns:
+        yield from (file for file in sorted(folder.glob(pattern)) if file.is_file())
 
 
 def left_out_words(source: str, names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from huggingface_hub.repocard import metadata_load
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from headcount.json_file import parse_json, read_bytes
-from headcount.loading.folder import LICENCES, copy_companions, leads_out
+from headcount.loading.folder import LICENCES, copy_companions, inner_place, leads_out
 
 TAGS = ("headcount", "pruning", "attention-heads")  # of every model with fewer heads
 CARD = "README.md"  # of every model on the hub, and of every model folder that is written
@@ -130,7 +130,8 @@ def _name_in(folder: Path, card: Mapping[str, Any]) -> str | None:
 def _recorded(folder: Path) -> Any:
     """What transformers v4 loaded the model from, as it noted in `config.json`."""
     try:
-        config = parse_json(read_bytes(folder / "config.json").decode("utf-8"))
+        file = Path(inner_place(str(folder))) / "config.json"
+        config = parse_json(read_bytes(file).decode("utf-8"))
     except Exception:  # missing or damaged in any way
         return None
     return config.get("_name_or_path") if isinstance(config, dict) else None

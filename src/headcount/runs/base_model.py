@@ -90,8 +90,7 @@ def _train(
     scores = scores_of(evaluate(trainer, run.task, run.processor, run.sets, run.progress))
     if PartialState().is_main_process:
         with new_folder(folder) as scratch:
-            model.save_pretrained(scratch)
-            run.processor.save_pretrained(scratch)
+            run.task.save(model, run.processor, scratch)
             _write(scratch / SETTINGS, wanted)
             _write(scratch / SCORES, scores)
             _write(scratch / SECONDS, seconds)

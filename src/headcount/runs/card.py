@@ -12,7 +12,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from headcount.loading.folder import MODULES
+from headcount.loading.module_list import has_modules
 from headcount.loading.origin import CARD, TAGS, Origin, copy_licence, is_hub_name, origin_of
 from headcount.runs.escape import markdown, markdown_code, markdown_row, write_names
 from headcount.runs.result import RunResult
@@ -98,7 +98,7 @@ def write_card(
     shown = Path(settings.model).name if local and not origin.name else shown
     if pooling := settings.examples.options.get("pooling"):
         remarks.append(f"The vector of a text is pooled from those of its tokens: {pooling}.")
-    of_sentences = (folder / MODULES).is_file()
+    of_sentences = has_modules(folder)
     quoted = json.dumps(name, ensure_ascii=False)  # also how Python quotes a text
     load = _LOAD_SENTENCES if of_sentences else _LOAD
     front = metadata(name, auto_class, settings, result, origin)

@@ -293,8 +293,8 @@ class PruningJob:
                 history = None
             outcome = Outcome(self.settings_of(keep), pruner, mask, history, evaluations, result)
             written = small if self.options.weights else None
-            auto, name = run.task.auto_class, self.options.hub_name
-            write_outcome(output, outcome, written, run.processor, auto, name)
+            name = self.options.hub_name
+            write_outcome(output, outcome, written, run.processor, run.task, name)
         state.wait_for_everyone()
         return result
 

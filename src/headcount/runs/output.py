@@ -25,7 +25,7 @@ from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings
 from headcount.runs.trainer import Evaluation
 from headcount.runs.unfinished import SETTINGS
-from headcount.tasks.base import Processor
+from headcount.tasks.base import Processor, Task
 from headcount.training.checkpoint_files import HISTORY
 from headcount.training.history import SelectionHistory
 
@@ -60,7 +60,7 @@ def write_outcome(
     outcome: Outcome,
     model: PreTrainedModel | None,
     processor: Processor,
-    auto: str,
+    task: Task,
     hub_name: str | None = None,
 ) -> None:
     """Write a new folder, whole or not at all.
@@ -70,17 +70,16 @@ def write_outcome(
         outcome: what to write.
         model: the smaller model; None leaves out its weights, processor and card.
         processor: the model's tokenizer or image processor.
-        auto: the class of transformers that loads the model, for the card.
+        task: knows how a model is written, and the class of transformers that loads it.
         hub_name: what the card calls the model; None for the folder's name.
     """
     settings, mask, name = outcome.settings, outcome.mask, outcome.settings.name
     output.parent.mkdir(exist_ok=True)  # several K have one folder in common
     with new_folder(output) as folder:
         if model is not None:
-            model.save_pretrained(folder)
-            processor.save_pretrained(folder)
+            task.save(model, processor, folder)
             called, on_hub = hub_name or output.name, hub_name is not None
-            write_card(folder, called, auto, settings, outcome.result, on_hub)
+            write_card(folder, called, task.auto_class, settings, outcome.result, on_hub)
         mask.save(folder / MASK_FILE)
         scores = importances(outcome.pruner)
         save_importances(folder / IMPORTANCE, settings.method, mask, scores)

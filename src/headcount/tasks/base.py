@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -191,6 +193,11 @@ class Task(ABC):
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The model, with a fresh output layer if its own does not fit the task's labels."""
 
+    def save(self, model: PreTrainedModel, processor: Processor, folder: Path) -> None:
+        """Write a model and its processor into a folder that exists."""
+        model.save_pretrained(folder)
+        processor.save_pretrained(folder)
+
     def is_trained(self, model: PreTrainedModel) -> bool:
         """Whether a loaded model can already do this task, before any training."""
         return True
@@ -243,7 +250,10 @@ class Task(ABC):
 
 
 _Options = TypeVar("_Options")
-_EXPECTED = {int: "a whole number", float: "a number", bool: "true or false"}
+_EXPECTED = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "a text",
+    NoneType: "a text", tuple: "texts with commas between them",
+}  # fmt: skip
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -251,8 +261,8 @@ def read_options(start: _Options, given: Mapping[str, Any], task: str) -> _Optio
     """A copy of a data class of options with some values changed.
 
     Args:
-        start: the defaults. A field that is None takes any value, a tuple takes text with commas,
-            and every other field takes a value of its own type.
+        start: the defaults. A field that is None takes text, a tuple takes text with commas, and
+            every other field takes a value of its own type.
         given: the new values by name; a command line gives them as text.
         task: the name of the task, for the error.
 
@@ -270,25 +280,25 @@ def read_options(start: _Options, given: Mapping[str, Any], task: str) -> _Optio
 
 
 def _convert(name: str, value: Any, default: Any) -> Any:
-    if default is None or value is None:
+    if value is None:
         return value
     if isinstance(default, tuple):
-        return tuple(value.split(",") if isinstance(value, str) else value)
-    if isinstance(default, bool) and not isinstance(value, bool):
+        parts = value.split(",") if isinstance(value, str) else value
+        if isinstance(parts, (list, tuple)) and all(isinstance(part, str) for part in parts):
+            return tuple(parts)
+    elif isinstance(default, bool) and not isinstance(value, bool):
         value = _TRUTH.get(str(value).lower(), value)
-        if isinstance(value, bool):
-            return value
-    elif isinstance(default, str):
-        return str(value)
+    elif isinstance(default, (str, NoneType)):
+        if type(value) in (str, int, float):
+            return str(value)
     elif isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     elif isinstance(value, str):
-        try:
+        with suppress(ValueError):
             return type(default)(value)
-        except ValueError:
-            pass
     if type(value) is type(default):
         return value
+    example = f" such as {default}" if default not in (None, "", ()) else ""
     raise HeadcountError(
-        f"option {name} is {value!r}, expected {_EXPECTED[type(default)]} such as {default}"
+        f"option {name} is {value!r}, expected {_EXPECTED[type(default)]}{example}"
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -17,6 +18,7 @@ from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedMode
 
 from headcount.errors import HeadcountError
 from headcount.loading.folder import is_pruned
+from headcount.loading.module_list import transformer_path
 from headcount.tasks.base import Collator, DataSettings, Processor, Task, read_options
 from headcount.tasks.metrics import spearman
 from headcount.tasks.models import load_tokenizer
@@ -30,7 +32,7 @@ from headcount.tasks.prepared import (
 )
 from headcount.tasks.reference_vectors import reference_vectors
 from headcount.tasks.sentence_encoder import load_sentence_encoder
-from headcount.tasks.sentence_folder import Reading, reading_of
+from headcount.tasks.sentence_folder import Reading, at_hand, copy_beside, reading_of
 from headcount.tasks.sentences import Sentences, read_sentences
 
 if TYPE_CHECKING:
@@ -95,8 +97,9 @@ class Embedding(Task):
         }
         if all(part.scores for part in self._sets.values()):
             self.metric = "spearman"
-        self._reference: str | None = self.options.reference
+        self._reference: str | None = self.options.reference or None
         self._vectors: Tensor | None = None
+        self._size: int | None = None  # how many numbers a vector has
         self._reading: Reading | None = None
         self._gold: dict[str, Any] = {}  # scores of pairs, in the order of each evaluation set
 
@@ -139,6 +142,7 @@ class Embedding(Task):
 
     def model_folder(self, model: str) -> str:
         """The model; it is also the one whose vectors are to be kept, unless another one is."""
+        model = at_hand(model)
         if self._reference is None:
             if is_pruned(model):
                 raise HeadcountError(
@@ -157,7 +161,18 @@ class Embedding(Task):
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The encoder, with one vector per text."""
-        return load_sentence_encoder(model, self.options.pooling, self.max_length)
+        return self._load(model)
+
+    def save(self, model: PreTrainedModel, processor: Processor, folder: Path) -> None:
+        """Write the encoder with everything that was in its folder, in the same places."""
+        files: Path | None = cast(Any, model).files
+        if files is None:
+            super().save(model, processor, folder)
+            return
+        inner = folder / transformer_path(files)
+        inner.mkdir(parents=True, exist_ok=True)
+        super().save(model, processor, inner)
+        copy_beside(files, folder)
 
     def train_data(self, processor: Processor) -> Dataset:
         """Tokenised sentences within the limit; the label is the place of the vector."""
@@ -262,10 +277,23 @@ class Embedding(Task):
         before = takewhile(lambda other: other is not part, self._parts)
         return sum(map(len, before))
 
+    def _load(self, model: str) -> PreTrainedModel:
+        assert self._reading is not None
+        prompt = self._reading.prompt_tokens
+        loaded = load_sentence_encoder(model, self.options.pooling, self.max_length, prompt)
+        size = cast(Any, loaded).vector_size
+        self._size = self._size or size
+        if size != self._size:
+            raise HeadcountError(
+                f"{model} has vectors of {size} numbers, expected {self._size} as of the encoder "
+                "that is pruned; give the encoder that it was made from as reference"
+            )
+        return loaded
+
     def _reference_vectors(self, processor: Processor) -> Tensor:
         if self._vectors is None:
             assert self._reference is not None
-            model = load_sentence_encoder(self._reference, self.options.pooling, self.max_length)
+            model = self._load(self._reference)
             texts = [text for part in self._parts for text in self._texts(part)]
             cache = cache_folder(self.settings)
             self._vectors = reference_vectors(model, processor, texts, self.max_length, cache)

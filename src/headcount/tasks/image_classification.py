@@ -25,7 +25,7 @@ from headcount.loading.folder import (
     NO_CODE,
     first_line,
     loading,
-    refuse_bad_folder,
+    place_of,
     refuse_quantised,
 )
 from headcount.tasks.base import (
@@ -86,7 +86,7 @@ class ImageClassification(Task):
 
     def load_processor(self, model: str) -> Processor:
         """The model's image processor, in the version that needs no torchvision."""
-        refuse_bad_folder(model)
+        model = place_of(model)
         # Versions of transformers that name the backend warn about the older switch.
         named = find_spec("transformers.image_processing_backends")
         how: dict[str, Any] = {"backend": "pil"} if named else {"use_fast": False}
@@ -100,7 +100,7 @@ class ImageClassification(Task):
 
     def load_model(self, model: str, processor: Processor) -> PreTrainedModel:
         """The model; its classifier is kept if it has the task's labels, in any order."""
-        refuse_bad_folder(model)
+        model = place_of(model)
         with loading(model):
             config = AutoConfig.from_pretrained(model, **NO_CODE)
             refuse_quantised(config)

@@ -24,7 +24,7 @@ from headcount.loading.folder import (
     NO_CODE,
     first_line,
     loading,
-    refuse_bad_folder,
+    place_of,
     refuse_quantised,
 )
 from headcount.tasks.base import Processor
@@ -41,7 +41,7 @@ def load_tokenizer(source: str) -> Processor:
     Raises:
         HeadcountError: there is no tokenizer, or no token to pad with.
     """
-    refuse_bad_folder(source)
+    source = place_of(source)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **NO_CODE)
         words = len(tokenizer.get_vocab()) - len(tokenizer.all_special_ids)
@@ -78,7 +78,7 @@ def load_for(auto: Any, source: str, task: str, *, whole: bool, **kwargs: Any) -
     Raises:
         HeadcountError: there is no model, it is damaged, or it is not for this task.
     """
-    refuse_bad_folder(source)
+    source = place_of(source)
     with loading(source):
         config = AutoConfig.from_pretrained(source, **NO_CODE)
         refuse_quantised(config)
@@ -122,7 +122,7 @@ def load_classifier(
     Returns:
         The model, and for each of its outputs the number of the label in `labels`.
     """
-    refuse_bad_folder(source)
+    source = place_of(source)
     count = len(labels) or 1
     with loading(source):
         config = AutoConfig.from_pretrained(source, **NO_CODE)

@@ -6,10 +6,12 @@ What sentence-transformers does after the model is no part of the weights that a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from transformers import (
@@ -19,22 +21,20 @@ from transformers import (
     AutoModelForTextEncoding,
     PreTrainedModel,
 )
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils.generic import ModelOutput
 
 from headcount.errors import HeadcountError
-from headcount.loading.folder import MODULES, NO_CODE, loading
+from headcount.loading.folder import NO_CODE, first_line, loading, place_of
+from headcount.loading.module_list import MODULES, has_modules
 from headcount.tasks.models import load_for, refuse_length
-from headcount.tasks.sentence_folder import (
-    copy_beside,
-    folder_of,
-    has_modules,
-    later_modules,
-)
+from headcount.tasks.sentence_folder import VECTOR, at_hand, folder_of, later_modules
 
 POOLINGS = ("mean", "cls", "max")
 
 
-def load_sentence_encoder(source: str, pooling: str | None, longest: int) -> PreTrainedModel:
+def load_sentence_encoder(
+    source: str, pooling: str | None, longest: int, prompt_tokens: int = 0
+) -> PreTrainedModel:
     """An encoder whose logits are the vectors of texts, and whose labels are vectors, too.
 
     Args:
@@ -43,6 +43,7 @@ def load_sentence_encoder(source: str, pooling: str | None, longest: int) -> Pre
         pooling: how a bare encoder makes one vector of those of the tokens; None for one that says
             it.
         longest: how many tokens texts have at most.
+        prompt_tokens: how many of them are a prompt, for poolings that leave it out.
 
     Raises:
         HeadcountError: it is not said how it pools, its folder is not understood, or it reads
@@ -60,29 +61,71 @@ def load_sentence_encoder(source: str, pooling: str | None, longest: int) -> Pre
             f"{source} has no {MODULES} that says how it makes one vector of a text; give --option "
             "pooling=mean, cls or max"
         )
+    source = at_hand(source)
+    after = later_modules(source, folder) if pooling is None else []
     model = load_for(_auto_class(source), source, "embedding", whole=False)
     refuse_length(source, model, longest)
-    pooled = Pooling(model.config.hidden_size, pooling) if pooling else None
-    after = later_modules(source, folder) if pooled is None else [pooled]
-    return as_sentence_encoder(model, after, folder if listed else None)
+    if pooling is not None:
+        after = [Pooling(model.config.hidden_size, pooling)]
+    width = _width(source, model, after)
+    return as_sentence_encoder(model, after, folder if listed else None, width, prompt_tokens)
 
 
 def _auto_class(source: str) -> Any:
     """The class that loads an encoder; of an encoder-decoder, its encoder."""
+    place = place_of(source)
     with loading(source):
-        config = AutoConfig.from_pretrained(source, **NO_CODE)
-    if not getattr(config, "is_encoder_decoder", False):
-        return AutoModel
-    if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        config = AutoConfig.from_pretrained(place, **NO_CODE)
+    # T5's encoder, once it is saved alone, no longer says that there was a decoder.
+    if type(config) in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        return AutoModelForTextEncoding
+    if getattr(config, "is_encoder_decoder", False):
         raise HeadcountError(
             f"{source} is an encoder-decoder ({config.model_type}) without an encoder for texts in "
             "transformers; give an encoder"
         )
-    return AutoModelForTextEncoding
+    return AutoModel
+
+
+def _width(source: str, model: PreTrainedModel, after: Sequence[nn.Module]) -> int:
+    """How long the vectors are; refuses modules that make none of the model's hidden states."""
+    ids = torch.zeros(1, 2, dtype=torch.long)
+    states = torch.zeros(1, 2, model.config.hidden_size)
+    try:
+        return _embedded(after, states, {"input_ids": ids, "attention_mask": ids + 1}).shape[-1]
+    except Exception as error:  # of any type: each module does something else
+        reason = f"there is no {error}" if isinstance(error, KeyError) else first_line(error)
+        raise HeadcountError(
+            f"{source} lists modules in {MODULES} that make no vector of a text: {reason}; give an "
+            "encoder with a pooling that fits its hidden states"
+        ) from error
+
+
+@dataclass
+class VectorOutput(ModelOutput):
+    """What a sentence encoder answers.
+
+    Attributes:
+        loss: the mean distance to the vectors that are wanted; None if none are given.
+        logits: a vector for each text.
+        last_hidden_state: a vector for each token, where no vectors are wanted.
+        hidden_states: those of every layer, if they are asked for.
+        attentions: the attention weights of every layer, if they are asked for.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    last_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 def as_sentence_encoder(
-    model: PreTrainedModel, after: Sequence[nn.Module], folder: Path | None
+    model: PreTrainedModel,
+    after: Sequence[nn.Module],
+    folder: Path | None,
+    width: int,
+    prompt_tokens: int,
 ) -> PreTrainedModel:
     """Give an encoder a forward pass that ends with one vector per text; changes it in place.
 
@@ -90,6 +133,8 @@ def as_sentence_encoder(
         model: the encoder.
         after: what sentence-transformers does after it, module by module.
         folder: has the files that belong to it besides its weights; None if there are none.
+        width: how long the vectors are.
+        prompt_tokens: how many tokens of each text are a prompt.
     """
     own = type(model)
 
@@ -97,19 +142,19 @@ def as_sentence_encoder(
         """The same model with one vector per text."""
 
         gives_vectors = True
+        files, vector_size = folder, width
 
         def forward(self, *args: Any, labels: Tensor | None = None, **inputs: Any) -> Any:
             states = super().forward(*args, **inputs)
-            vectors = _embedded(after, states.last_hidden_state, inputs.get("attention_mask"))
+            given = {**inputs, "prompt_length": prompt_tokens}
+            if self.config.output_hidden_states:
+                given["all_layer_embeddings"] = states.hidden_states
+            vectors = _embedded(after, states.last_hidden_state, given)
             loss: Any = None if labels is None else distance(vectors, labels).mean()
-            inside = {name: states.get(name) for name in ("hidden_states", "attentions")}
-            given: dict[str, Any] = {"loss": loss, "logits": vectors, **inside}
-            return SequenceClassifierOutput(**given)
-
-        def save_pretrained(self, save_directory: Any, *args: Any, **given: Any) -> None:
-            super().save_pretrained(save_directory, *args, **given)
-            if folder is not None:
-                copy_beside(folder, Path(save_directory))
+            # A graph of the model gives the last states, too: sentence-transformers pools them.
+            last = states.last_hidden_state if labels is None else None
+            inside = (states.get("hidden_states"), states.get("attentions"))
+            return VectorOutput(loss, vectors, last, *inside)
 
     taken = inspect.signature(own.forward)
     labels = inspect.Parameter("labels", inspect.Parameter.KEYWORD_ONLY, default=None)
@@ -133,10 +178,12 @@ def distance(vectors: Tensor, wanted: Tensor) -> Tensor:
     return (vectors - wanted).square().sum(-1) / wanted.square().sum(-1)
 
 
-def _embedded(after: Sequence[nn.Module], states: Tensor, seen: Tensor | None) -> Tensor:
+def _embedded(after: Sequence[nn.Module], states: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+    """What the modules make of hidden states; they also see what the model was given."""
+    seen = inputs.get("attention_mask")
     if seen is None:
         seen = states.new_ones(states.shape[:2])
-    features = {"token_embeddings": states, "attention_mask": seen}
+    features = {**inputs, "token_embeddings": states, "attention_mask": seen}
     for module in after:
         features = module.to(states.device)(features)
-    return features["sentence_embedding"]
+    return features[VECTOR]  # type: ignore[no-any-return]

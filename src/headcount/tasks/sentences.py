@@ -10,7 +10,7 @@ from headcount.errors import HeadcountError
 from headcount.tasks.base import DataSettings
 from headcount.tasks.examples import TEXTS
 from headcount.tasks.splits import open_splits
-from headcount.tasks.tables import LINES, Table, named
+from headcount.tasks.tables import LINE, LINES, Table, named
 from headcount.tasks.texts import HELD_OUT
 
 SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
@@ -72,7 +72,8 @@ def read_sentences(
     A `.txt` file has a sentence in every line. Of a table, the columns with text are read, and a
     score for evaluation if there are two such columns and one with numbers.
 
-    If there are no sentences to evaluate on, a tenth of the others are held out, 2,000 at most.
+    If there are no sentences to evaluate on, a tenth of the others are held out, 2,000 at most. Of
+    pairs with scores, pairs are held out with them.
 
     Args:
         settings: which data.
@@ -100,23 +101,31 @@ def read_sentences(
     name, table = splits.read(part)
     if settings.evaluate_only:
         return SentenceData(None, {name: sentences_of(table, settings, scored=True)})
-    train = sentences_of(table, settings, scored=False)
     if sets:
-        return SentenceData(train, sets)
-    first, last = _held_out(train)
+        return SentenceData(sentences_of(table, settings, scored=False), sets)
+    first, last = _held_out(sentences_of(table, settings, scored=True))
     return SentenceData(first, {HELD_OUT: last}, held_out=True)
 
 
 def sentences_of(table: Table, settings: DataSettings, scored: bool) -> Sentences:
     """The sentences of a table, with the scores of its pairs if they are asked for and there."""
-    names = settings.text or _text_columns(table)
+    lines = tuple(table.columns) == (LINE,)  # needs no names, and a table beside it may
+    names = tuple(table.columns) if lines else settings.text or _text_columns(table)
     columns = [table.texts(name) for name in names]
+    if scored and settings.label is not None and len(names) != 2:
+        raise HeadcountError(
+            f"{settings.label} cannot say how alike two sentences are: {table.source} has "
+            f"{len(names)} column of sentences; name two with --text, or leave out --label"
+        )
     score = settings.label or (_score_column(table) if len(names) == 2 else None)
-    if scored and score is not None and len(names) == 2:
+    if scored and score is not None:
         pairs = [text for pair in zip(*columns, strict=True) for text in pair]
         return Sentences(table.source, pairs, _numbers(table, score))
-    texts = dict.fromkeys(text for column in columns for text in column if text.strip())
-    return Sentences(table.source, list(texts))
+    return _different(table.source, [text for column in columns for text in column])
+
+
+def _different(source: str, texts: Sequence[str]) -> Sentences:
+    return Sentences(source, list(dict.fromkeys(text for text in texts if text.strip())))
 
 
 def _text_columns(table: Table) -> tuple[str, ...]:
@@ -154,15 +163,24 @@ def _numbers(table: Table, column: str) -> list[float]:
     return found
 
 
-def _held_out(train: Sentences) -> tuple[Sentences, Sentences]:
-    """Sentences to train on, and every tenth to evaluate on: neighbours may be alike."""
-    every = max(_SHARE, -(-len(train) // _MOST))
-    chosen = range(0, len(train), every)
-    if len(train) < 2 * _SHARE:
+def _held_out(part: Sentences) -> tuple[Sentences, Sentences]:
+    """Sentences to train on, and every tenth to evaluate on: neighbours may be alike.
+
+    Of pairs with scores, every tenth pair, and what is in none of these to train on.
+    """
+    number = part.examples
+    if number < 2 * _SHARE:
+        what = "pairs" if part.scores else "different sentences"
         raise HeadcountError(
-            f"{train.source} has {len(train)} different sentences, expected at least {2 * _SHARE} "
-            "to hold some out; give more, or name a file to evaluate on"
+            f"{part.source} has {number} {what}, expected at least {2 * _SHARE} to hold some out; "
+            "give more, or name a file to evaluate on"
         )
-    out = set(chosen)
-    rest = [row for row in range(len(train)) if row not in out]
-    return train.select(rest), train.select(list(chosen))
+    last = part.select(range(0, number, max(_SHARE, -(-number // _MOST))))
+    out = set(last.texts)
+    rest = _different(part.source, [text for text in part.texts if text not in out])
+    if not len(rest):
+        raise HeadcountError(
+            f"{part.source} has the same few sentences in all pairs, so none are left to train on; "
+            "give more, or name a file to evaluate on"
+        )
+    return rest, last
