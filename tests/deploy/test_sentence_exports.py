@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -107,6 +106,7 @@ def test_an_export_with_its_metric_can_be_opened_too(tmp_path: Path) -> None:
     settings = settings_of(str(small), tmp_path / "encoder-data", examples=options)
     _, loaded = open_trained(settings, tmp_path, Silent())
     (tmp_path / "out").mkdir()
+    onnxruntime = pytest.importorskip("onnxruntime")
     fill(tmp_path / "out", loaded, str(small), find_target("onnx"))
     session = onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / "model.onnx")
     assert [output.name for output in session.get_outputs()] == ["logits", "last_hidden_state"]
