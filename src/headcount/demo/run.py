@@ -19,6 +19,7 @@ from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.runs.stages import rank_heads
 
 NAME, HEADS = "all-MiniLM-L6-v2", 72  # the encoder, and how many heads it has
 METHODS = ("handover", "joint-dsp", "surgeon", "michel")
@@ -33,9 +34,10 @@ TRAINING = TrainingSettings(
     max_length=64,
 )
 SETTINGS: dict[str, dict[str, Any]] = {
-    "surgeon": {"sample": 0.07},
+    "surgeon": {"sample": 0.07, "compensate_sample": 1024},
     "michel": {"step": 12, "sample": 0.03},
 }
+RANKED_ONCE = ("surgeon", "michel")  # one ranking serves every number of heads
 # An easier task than the whole one: these forms can be learned in a minute or two.
 FORMS = Forms(premises=10, longer=0, hypotheses=10)
 PHENOMENA = (
@@ -81,9 +83,7 @@ def run_demo(
             output = folder / f"{method}-{keep}"
             chosen = replace(settings, method=method, keep=keep, settings=SETTINGS.get(method, {}))
             runs[method, keep] = (
-                RunResult.load(output)
-                if output.exists()
-                else prune(chosen, output, base=folder / "base", resume=True, progress=progress)
+                RunResult.load(output) if output.exists() else _prune(chosen, output, progress)
             )
     before = next(iter(runs.values())).before
     assert before is not None
@@ -96,6 +96,16 @@ def run_demo(
     picture = folder / "demo"
     save(draw_demo(scores, unpruned, HEADS, masks), picture)
     return DemoResult(runs, unpruned, folder, picture.with_suffix(".png"))
+
+
+def _prune(settings: RunSettings, output: Path, progress: Progress) -> RunResult:
+    base = output.parent / "base"
+    ranking = None
+    if settings.method in RANKED_ONCE:
+        ranking = output.parent / f"{settings.method}.json"
+        if not ranking.exists():
+            rank_heads(settings, str(base), ranking, progress)
+    return prune(settings, output, base=base, resume=True, ranking=ranking, progress=progress)
 
 
 @dataclass(frozen=True)
