@@ -74,18 +74,42 @@ def test_one_run_keeps_its_stages_on_the_screen(terminal: Console, out: StringIO
     assert "runs" not in left
 
 
-def test_without_a_terminal_there_are_lines(out: StringIO) -> None:
+def test_without_a_terminal_there_are_few_lines(out: StringIO) -> None:
     with Bars(Console(file=out, width=100)) as bars:
         for done, name in enumerate(RUNS):
             bars.overall(done, len(RUNS), name)
             bars.begin("fine-tuning", 20)
             bars.advance(5)
+        bars.overall(3, 3, "measuring speed", left=30.0)
         bars.finished(3, 3, RUNS[2])
     lines = out.getvalue().splitlines()
-    assert lines[:2] == [f"run 1 of 3: {RUNS[0]}", "fine-tuning …"]
-    assert lines[4].startswith(f"run 3 of 3: {RUNS[2]}, about ")  # however short
-    assert lines[-1] == f"3 of 3 runs done: {RUNS[2]}"
-    assert len(lines) == 7
+    assert lines[0] == f"run 1 of 3: {RUNS[0]}"
+    assert lines[2].startswith(f"run 3 of 3: {RUNS[2]}, about ")  # however short
+    assert lines[3:] == [
+        "all 3 runs done: measuring speed, about 30 s left",
+        f"3 of 3 runs done: {RUNS[2]}",
+    ]
+
+
+def test_a_run_that_takes_long_tells_its_steps(
+    out: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Bars(Console(file=out, width=100)) as bars:
+        bars.overall(0, 3, RUNS[0])
+        bars.begin("fine-tuning", 20)
+        now = 10.0
+        bars.advance(5)
+        now = 20.0
+        bars.advance(10)
+    assert out.getvalue().splitlines()[1:] == ["  fine-tuning: 10 of 20, 20 s left  "]
+
+
+def test_time_left_that_is_known_is_shown(terminal: Console, out: StringIO) -> None:
+    with Bars(terminal) as bars:
+        bars.overall(0, 3, RUNS[0], left=300.0)
+        assert "about 5 min left" in screen(bars, out)
 
 
 def test_the_time_left_is_reckoned_from_where_a_training_begins(

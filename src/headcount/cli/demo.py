@@ -13,13 +13,14 @@ from headcount.cli.show import Bars, show_rows
 
 def demo(
     output: Annotated[
-        Path, option(OUTPUT, "FOLDER", "A folder for models, data and the figure.")
+        Path, option(OUTPUT, "FOLDER", "A folder for models, data and the report.")
     ] = Path("headcount-demo"),
     seed: Annotated[int, option(DATA, "N", "Draws all that is random.")] = 0,
 ) -> None:
     """Prune a real 72-head encoder, and show what it costs and gains.
 
-    It is pruned to 12 and to 6 heads. All that is needed is on this computer.
+    It is pruned to 12 and to 6 heads. All that is needed is on this computer. The same command goes
+    on with a demo that was stopped.
 
     Examples:
         # Everything goes into the folder headcount-demo
@@ -31,13 +32,14 @@ def demo(
 
     console = Console()
     with Bars(console) as bars:
-        result = run_demo(output, seed=seed, progress=bars)
+        result = run_demo(output, seed=seed, progress=bars, told=bars.overall)
     columns = ("heads", "accuracy", "of unpruned", "parameters", "examples/s")
     show_rows(console, result.title, columns, result.rows())
     largest = max(run.difference for run in result.runs.values())
     for line in (
         f"masked and cut outputs differ by at most {largest:.1e}",
-        f"the picture: {result.figure}",
-        f"the models, each with its card, mask and figures: {output}/handover-12, …",
+        f"a model, with its card and mask: {result.models.resolve()}",
+        f"the picture: {result.figure.resolve()}",
+        f"the report, for a browser: {result.page.resolve().as_uri()}",
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -60,7 +60,8 @@ def _in_plain_signs(error: UnicodeError) -> tuple[str, int]:
 class Bars:
     """Draws one bar per stage; writes a line now and then if the output is not a terminal.
 
-    With many runs, one bar stays for all of them, above the stages of the current one.
+    With many runs, one bar stays for all of them, above the stages of the current one. Without a
+    terminal, a line tells each run, and other lines only what takes long.
     """
 
     def __init__(self, console: Console) -> None:
@@ -119,8 +120,8 @@ class Bars:
             self.stages.update(self.task, total=done.total or 1, completed=done.total or 1)
         self.task = self.stages.add_task(stage, total=total, note="")
         self.stage, self.total, self.since = stage, total or 0, (0, time.monotonic())
-        if not self.console.is_terminal:
-            self.console.print(f"{stage} …", highlight=False, markup=False)
+        if not self.console.is_terminal and self.first is None:
+            self.say(f"{stage} …")
             self.told = time.monotonic()
 
     def advance(self, done: int, note: str = "", total: int | None = None) -> None:
@@ -141,12 +142,21 @@ class Bars:
             )
             self.told = now
 
-    def overall(self, done: int, total: int, name: str) -> None:
-        """This many runs of all are done, and this is the next."""
-        left = self._count_runs(done, total, name)
+    def overall(self, done: int, total: int, name: str, left: float | None = None) -> None:
+        """This many runs of all are done, and this is next.
+
+        Args:
+            done: how many runs are done.
+            total: how many runs there are.
+            name: the next run; or what is done after all of them.
+            left: seconds that are left; None computes them, as if all runs were equally long.
+        """
+        left = self._count_runs(done, total, name, left)
         if not self.console.is_terminal:
-            rest = "" if left is None else f", about {_span(left)} left"
-            self.say(f"run {done + 1} of {total}: {name}{rest}")
+            rest = f", about {_span(left)} left" if left else ""
+            which = f"run {done + 1} of {total}" if done < total else f"all {total} runs done"
+            self.say(f"{which}: {name}{rest}")
+            self.told = time.monotonic()
 
     def finished(self, done: int, total: int, name: str) -> None:
         """This many runs of all are done, and this was the last."""
@@ -154,14 +164,17 @@ class Bars:
         if not self.console.is_terminal:
             self.say(f"{done} of {total} runs done: {name}")
 
-    def _count_runs(self, done: int, total: int, name: str) -> float | None:
+    def _count_runs(
+        self, done: int, total: int, name: str, left: float | None = None
+    ) -> float | None:
         """Set the bar of all runs, and clear the stages below it; returns the seconds left."""
         now = time.monotonic()
         if self.first is None:
             self.first = (done, now)
             self.runs.add_task(name, total=total, until=None)
         before, began = self.first
-        left = None if done <= before else (now - began) / (done - before) * (total - done)
+        if left is None and done > before:
+            left = (now - began) / (done - before) * (total - done)
         until = None if left is None else now + left
         self._clear_stages()
         self.runs.update(TaskID(0), completed=done, total=total, description=name, until=until)

