@@ -11,7 +11,7 @@ import pytest
 from headcount import HeadcountError
 from headcount.demo import run
 from headcount.runs.settings import RunSettings
-from headcount.study.run import MEASURING
+from headcount.study.speed import MEASURING
 from tests.small_task import HEADS, save_encoder
 
 

@@ -12,7 +12,7 @@ import headcount as hc
 from headcount.runs.prune import prune, prune_many
 from headcount.runs.result import RunResult
 from headcount.runs.settings import RunSettings, TrainingSettings
-from headcount.study.run import Places
+from headcount.study.places import Places
 
 
 @pytest.fixture

@@ -26,8 +26,10 @@ from headcount.report.write import write_report
 from headcount.runs.progress import Progress, Silent
 from headcount.runs.result import RunResult
 from headcount.runs.settings import ExampleSettings, RunSettings, TrainingSettings
+from headcount.study.places import Places
 from headcount.study.plan import StudySettings
-from headcount.study.run import MEASURING, Places, run_study
+from headcount.study.run import run_study
+from headcount.study.speed import MEASURING
 
 NAME, HEADS = "all-MiniLM-L6-v2", 72  # the encoder, and how many heads it has
 METHODS = ("handover", "joint-dsp", "surgeon", "michel")

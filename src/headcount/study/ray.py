@@ -13,9 +13,10 @@ from pathlib import Path
 
 from headcount.errors import HeadcountError
 from headcount.runs.progress import Silent
+from headcount.study.places import Places, open_study
 from headcount.study.plan import StudySettings
 from headcount.study.results import write_results
-from headcount.study.run import Places, do_job, measured, open_study, undone, why
+from headcount.study.run import do_job, measured, undone, why
 
 RETRIES = 3  # times that Ray starts a job again whose worker died
 
