@@ -36,9 +36,10 @@ from headcount.study.plan import StudySettings
 from headcount.study.results import load_study
 from headcount.study.run import run_study
 from headcount.tasks.base import DataSettings
-from headcount.tasks.embedding import Embedding, same_neighbours
+from headcount.tasks.embedding import Embedding
 from headcount.tasks.models import load_tokenizer
 from headcount.tasks.sentence_encoder import distance, load_sentence_encoder
+from headcount.tasks.vectors import same_neighbours
 from tests.small_task import BAD, GOOD, WORDS, save_encoder
 from tests.tiny import build
 
@@ -91,6 +92,16 @@ def settings_of(model: str, data: Path, method: str = "surgeon", **others: Any) 
     return RunSettings(model, "embedding", str(data), method, 3, training=BRIEF, **others)
 
 
+class Heard(Silent):
+    """Remembers each stage and its length."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, int | None]] = []
+
+    def begin(self, stage: str, total: int | None = None) -> None:
+        self.stages.append((stage, total))
+
+
 def vectors_of(folder: str | Path, texts: list[str]) -> Any:
     return SentenceTransformer(str(folder), device="cpu").encode(texts)
 
@@ -128,6 +139,19 @@ def test_a_pruned_encoder_opens_with_everything_that_was_in_it(
     assert vectors_of(tmp_path / "out", texts).shape == (8, 6)
     pruned = load_sentence_encoder(str(tmp_path / "out"), None, 12)
     assert len(hc.find_heads(pruned)) == 3
+
+
+def test_it_is_told_how_far_the_unpruned_vectors_are(
+    encoder: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked for once: a second run has them on disk, and says nothing."""
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
+    asked = []
+    for number in (1, 2):
+        heard = Heard()
+        prune(settings_of(encoder, data), tmp_path / f"out{number}", progress=heard, speed=False)
+        asked.append([each for each in heard.stages if each[0] == "asking the unpruned model"])
+    assert asked == [[("asking the unpruned model", 60 + 2 * len(PAIRS))], []]
 
 
 def test_scores_say_how_far_vectors_are_from_the_unpruned_ones(

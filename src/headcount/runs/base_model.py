@@ -44,8 +44,7 @@ def fine_tune_base(settings: RunSettings, folder: Path, progress: Progress) -> S
     """Fine-tune the base model of these settings into a folder, unless it is there already."""
     run = Run.open(settings, unfinished(folder), progress)
     run.load()  # the task learns the order of the model's labels
-    progress.begin("preparing data")
-    _ = run.sets
+    run.prepare()
     return fine_tuned(run, folder)
 
 

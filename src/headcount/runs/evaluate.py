@@ -38,10 +38,9 @@ def evaluate_model(
     """
     with tempfile.TemporaryDirectory() as scratch:
         run, model = open_trained(settings, Path(scratch), progress, evaluate_only=True)
-        progress.begin("preparing data")
         for line in run.task.remarks:
             progress.say(line)
-        _ = run.sets
+        run.prepare()
         with masked(model, HeadMask.all(find_heads(model)) if mask is None else mask):
             return run.task, run.evaluate(model)
 
@@ -68,7 +67,7 @@ def score_heads(
     refuse_no_share(sample)
     with tempfile.TemporaryDirectory() as scratch:
         run, model = open_trained(settings, Path(scratch), progress)
-    progress.begin("preparing data")
+    run.prepare()
     batches = run.share(sample, model)
     heads = find_heads(model)
     everything = HeadMask.all(heads)

@@ -122,10 +122,9 @@ class PruningJob:
         if run.settings.asks is None:
             self.pruner.bind(find_heads(model))  # a keep that is too large is refused now
         self._refuse_untrained(model)
-        run.progress.begin("preparing data")
         for line in run.task.remarks:
             run.progress.say(line)
-        _ = run.sets
+        run.prepare()
         self._settle_count(model)
         with unfinished_run(
             self.output, run.settings.to_dict(), run.data_digest, self.options.resume

@@ -94,6 +94,18 @@ class Run:
         """The evaluation sets by name. Tune on the first one."""
         return self.task.evaluation_data(self._worker)
 
+    def prepare(self) -> None:
+        """Get ready all that the first batch needs."""
+        self.progress.begin("preparing data")
+        _ = self.sets
+
+        def tell(done: int, total: int) -> None:
+            if done == 0:
+                self.progress.begin("asking the unpruned model", total)
+            self.progress.advance(done)
+
+        self.task.get_ready(self.processor, tell)
+
     @cached_property
     def halves(self) -> tuple[dict[str, Dataset], dict[str, Dataset]]:
         """Two halves of the set to tune on, by name: one to choose on, the other to report on.

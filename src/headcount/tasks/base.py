@@ -221,6 +221,16 @@ class Task(ABC):
         """
         return data.select(range(start, len(data), 2))
 
+    def get_ready(  # noqa: B027 - most tasks have nothing to do
+        self, processor: Processor, tell: Callable[[int, int], None]
+    ) -> None:
+        """Do what takes long before the first batch.
+
+        Args:
+            processor: the model's tokenizer or image processor.
+            tell: receives how many examples are done, and how many there are.
+        """
+
     @abstractmethod
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
         """A function that makes a batch, padded to its longest example."""

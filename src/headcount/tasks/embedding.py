@@ -6,7 +6,7 @@ have said how alike two sentences are, that is measured as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -34,14 +34,10 @@ from headcount.tasks.reference_vectors import reference_vectors
 from headcount.tasks.sentence_encoder import load_sentence_encoder
 from headcount.tasks.sentence_folder import Reading, at_hand, copy_beside, reading_of
 from headcount.tasks.sentences import Sentences, read_sentences
+from headcount.tasks.vectors import FEWEST, same_neighbours, same_similarities, unit
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-NEIGHBOURS = 10
-_FEWEST = 5 * NEIGHBOURS  # among fewer sentences, nearly all are near
-_PAIRS = 20_000  # random pairs whose similarities are compared
-_ROWS = 1024  # sentences whose neighbours are found at once
 
 
 @dataclass(frozen=True)
@@ -118,10 +114,10 @@ class Embedding(Task):
                 f"there are no sentences to evaluate on: {len(held):,} of the training sentences "
                 "are held out for that"
             )
-        few = [name for name, part in self._sets.items() if len(part) < _FEWEST]
+        few = [name for name, part in self._sets.items() if len(part) < FEWEST]
         if few:
             found.append(
-                f"neighbours are compared among {_FEWEST} sentences or more, and {few[0]} has "
+                f"neighbours are compared among {FEWEST} sentences or more, and {few[0]} has "
                 f"{len(self._sets[few[0]])}: left out"
             )
         return tuple(found)
@@ -205,6 +201,10 @@ class Embedding(Task):
         first = range(2 * start, len(data), 4)
         return data.select([row + place for row in first for place in (0, 1)])
 
+    def get_ready(self, processor: Processor, tell: Callable[[int, int], None]) -> None:
+        """Find the vectors of the unpruned encoder."""
+        self._reference_vectors(processor, tell)
+
     def collator(self, processor: Processor, model: PreTrainedModel) -> Collator:
         """A function that pads a batch, and puts the vectors of the unpruned encoder into it."""
         pad = DataCollatorWithPadding(processor)
@@ -226,7 +226,7 @@ class Embedding(Task):
         self, output: EvalPrediction, processor: Processor, split: str
     ) -> Sequence[float]:
         """For each pair its cosine; without scores, for each sentence that to its old vector."""
-        own, wanted = (_unit(vectors) for vectors in _both(output))
+        own, wanted = (unit(vectors) for vectors in _both(output))
         cosines = (own * wanted).sum(-1) if self._gold[split] is None else _of_pairs(own)
         return [float(value) for value in cosines]
 
@@ -237,11 +237,11 @@ class Embedding(Task):
 
     def scores(self, output: EvalPrediction, processor: Processor, split: str) -> dict[str, float]:
         """How close vectors, similarities and neighbours are to the unpruned encoder's."""
-        own, wanted = (_unit(vectors) for vectors in _both(output))
+        own, wanted = (unit(vectors) for vectors in _both(output))
         found = {"cosine": float((own * wanted).sum(-1).mean())}
         if len(own) > 2:
-            found["similarities"] = _similarities(own, wanted)
-        if len(own) >= _FEWEST:
+            found["similarities"] = same_similarities(own, wanted)
+        if len(own) >= FEWEST:
             found["neighbours"] = same_neighbours(own, own, wanted)
             found["neighbours_in_old"] = same_neighbours(own, wanted, wanted)
         if (gold := self._gold[split]) is not None:
@@ -290,13 +290,15 @@ class Embedding(Task):
             )
         return loaded
 
-    def _reference_vectors(self, processor: Processor) -> Tensor:
+    def _reference_vectors(
+        self, processor: Processor, tell: Callable[[int, int], None] | None = None
+    ) -> Tensor:
         if self._vectors is None:
             assert self._reference is not None
             model = self._load(self._reference)
             texts = [text for part in self._parts for text in self._texts(part)]
             cache = cache_folder(self.settings)
-            self._vectors = reference_vectors(model, processor, texts, self.max_length, cache)
+            self._vectors = reference_vectors(model, processor, texts, self.max_length, cache, tell)
         return self._vectors
 
 
@@ -314,42 +316,3 @@ def _both(output: EvalPrediction) -> tuple[Any, Any]:
     said = output.predictions
     own = said[0] if isinstance(said, tuple) else said
     return np.asarray(own, dtype=np.float64), np.asarray(output.label_ids, dtype=np.float64)
-
-
-def _unit(vectors: Any) -> Any:
-    sizes = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.maximum(sizes, np.finfo(np.float64).tiny)
-
-
-def _similarities(own: Any, wanted: Any) -> float:
-    """Spearman's correlation of the similarities of random pairs; the same pairs every time."""
-    draw_pairs = np.random.default_rng(0)
-    one, other = draw_pairs.integers(0, len(own), (2, _PAIRS))
-    different = one != other
-    one, other = one[different], other[different]
-    return spearman((own[one] * own[other]).sum(-1), (wanted[one] * wanted[other]).sum(-1))
-
-
-def same_neighbours(own: Any, index: Any, wanted: Any, number: int = NEIGHBOURS) -> float:
-    """How many of each sentence's nearest neighbours are those that the unpruned encoder finds.
-
-    Args:
-        own: vectors of length 1 to search with.
-        index: the vectors that are searched: `own` again, or those of the unpruned encoder.
-        wanted: the unpruned encoder's vectors, which it searches with and in.
-        number: how many neighbours.
-    """
-    same = 0
-    for start in range(0, len(own), _ROWS):
-        here = slice(start, start + _ROWS)
-        found = _nearest(own[here], index, start, number)
-        right = _nearest(wanted[here], wanted, start, number)
-        same += sum(len(set(a) & set(b)) for a, b in zip(found, right, strict=True))
-    return same / (number * len(own))
-
-
-def _nearest(queries: Any, index: Any, start: int, number: int) -> Any:
-    similar = queries @ index.T
-    rows = np.arange(len(queries))
-    similar[rows, start + rows] = -np.inf  # a sentence is not its own neighbour
-    return np.argpartition(-similar, number - 1, axis=-1)[:, :number].tolist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -25,7 +25,12 @@ _NAME = "vectors"
 
 
 def reference_vectors(
-    model: PreTrainedModel, processor: Processor, texts: Sequence[str], length: int, cache: Path
+    model: PreTrainedModel,
+    processor: Processor,
+    texts: Sequence[str],
+    length: int,
+    cache: Path,
+    tell: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """The vector of each text, a row each.
 
@@ -35,6 +40,7 @@ def reference_vectors(
         texts: what to embed.
         length: the longest text in tokens; longer ones are cut.
         cache: the folder that keeps vectors for later runs.
+        tell: receives how many texts are done, and how many there are.
     """
     probe = embedded(model, processor, texts[:_PROBE], length)
     known = digest_of({"encoder": [probe.numpy().tobytes()], "texts": list(texts)})
@@ -45,7 +51,7 @@ def reference_vectors(
             return load_file(path)[_NAME]
     except (OSError, SafetensorError):
         path.unlink(missing_ok=True)  # damaged, and ours
-    found = embedded(model, processor, texts, length)
+    found = embedded(model, processor, texts, length, tell)
     try:
         write_atomically(path, lambda scratch: save_file({_NAME: found}, scratch))
     except OSError as error:
@@ -58,14 +64,20 @@ def reference_vectors(
 
 @torch.inference_mode()
 def embedded(
-    model: PreTrainedModel, processor: Processor, texts: Sequence[str], length: int
+    model: PreTrainedModel,
+    processor: Processor,
+    texts: Sequence[str],
+    length: int,
+    tell: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """The vector of each text, found now."""
+    """The vector of each text, found now; see `reference_vectors`."""
     nn.Module.to(model, PartialState().device)
     order = sorted(range(len(texts)), key=lambda place: -len(texts[place]))
     rows: dict[int, Tensor] = {}
     with evaluating(model):
         for start in range(0, len(order), AT_ONCE):
+            if tell is not None:
+                tell(start, len(order))
             places = order[start : start + AT_ONCE]
             batch = processor(
                 [texts[place] for place in places],

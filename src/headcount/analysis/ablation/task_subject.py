@@ -54,7 +54,7 @@ class TaskSubject(Subject):
         self.name, self.data = Path(settings.model).name, settings.data_settings().data_name
         self.task, self.metric = self.of.name, self.of.metric
         self.greater_is_better = self.of.greater_is_better
-        self.progress.begin("preparing data")
+        self.run.prepare()
         self._data = self.run.sets
         for split, data in self._data.items():
             refuse_few(split, len(data))
