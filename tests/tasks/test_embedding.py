@@ -362,6 +362,22 @@ def test_hidden_states_are_there_to_distil_from(encoder: str, data: Path, tmp_pa
     assert prune(settings, tmp_path / "out", speed=False).heads.after == 3
 
 
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_dropout_is_never_drawn_while_vectors_are_learned(bare: str, recomputes: bool) -> None:
+    """The vectors to be met were given without it, so it would only be noise."""
+    model = load_sentence_encoder(bare, "mean", 16)
+    if recomputes:
+        model.gradient_checkpointing_enable()
+    model.train()
+    ids = torch.arange(5, 21)[None]
+    first, second = (model(input_ids=ids).logits for _ in range(2))
+    assert model.training
+    assert torch.equal(first, second)
+    assert recomputes == any(part.training for part in model.modules() if part is not model)
+    model.eval()
+    assert not any(part.training for part in model.modules())
+
+
 @pytest.mark.parametrize("changed", ["lower", "prompt", "length", "positions"])
 def test_texts_go_in_as_sentence_transformers_gives_them(
     changed: str, encoder: str, data: Path, tmp_path: Path

@@ -156,6 +156,17 @@ def as_sentence_encoder(
             inside = (states.get("hidden_states"), states.get("attentions"))
             return VectorOutput(loss, vectors, last, *inside)
 
+        def train(self, mode: bool = True) -> Any:
+            """Change the mode, but never draw dropout: the vectors to be met have none.
+
+            A module that gives up activations for memory does so only in training mode.
+            """
+            super().train(mode)
+            for part in self.modules():
+                checkpoints = getattr(part, "gradient_checkpointing", False)
+                part.training = mode and (part is self or checkpoints)
+            return self
+
     taken = inspect.signature(own.forward)
     labels = inspect.Parameter("labels", inspect.Parameter.KEYWORD_ONLY, default=None)
     known = [p for p in taken.parameters.values() if p.kind is not p.VAR_KEYWORD]
