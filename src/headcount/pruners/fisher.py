@@ -20,7 +20,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.gate_gradients import gate_gradients
-from headcount.pruners.scored import ScoredSettings, ScoredThenSwapped
+from headcount.pruners.scored import ScoredOnData, ScoredSettings
 from headcount.pruners.settings import PrunerSettings
 from headcount.surgery.compensate import LeastSquares, fit_in_order
 from headcount.surgery.outputs import Output
@@ -47,7 +47,7 @@ class FisherSettings(ScoredSettings):
     tune: bool = True
 
 
-class Fisher(ScoredThenSwapped[Tensor]):
+class Fisher(ScoredOnData):
     """Keep K heads by the Fisher information of their gates; call `fit` before `mask`.
 
     The paper searches within a number of operations, here the K heads with the most information
@@ -64,19 +64,24 @@ class Fisher(ScoredThenSwapped[Tensor]):
     settings_class: ClassVar[type[PrunerSettings]] = FisherSettings
     settings: FisherSettings
 
+    @property
+    def ranks_once(self) -> bool:
+        """No: which heads are swapped depends on how many stay."""
+        return False
+
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Search by the diagonal of the Fisher information, then rearrange; see `ScoredOnData`."""
+        self.bind(find_heads(model))
+        layers = self.measured(model, batches)
+        self.scores = self.units.divided(torch.cat([layer.diagonal() for layer in layers]))
+        self.insist_on(torch.cat(list(map(rearranged, self.kept_units(), layers))))
+        return self.mask()
+
     def measured(self, model: nn.Module, batches: Iterable[Batch]) -> list[Tensor]:
         """The Fisher information of each layer's gates."""
         found = fisher_information(model, batches)
         sizes = zip(self.units.blocks, self.units.sizes, strict=True)
         return [_of_units(found[block.name], size) for block, size in sizes if block.num_heads]
-
-    def worth_in(self, layer: Tensor) -> Tensor:
-        """The diagonal of the Fisher information."""
-        return layer.diagonal()
-
-    def swapped(self, kept: Tensor, layer: Tensor) -> Tensor:
-        """Rearrange: swaps that lower what the layer loses."""
-        return rearranged(kept, layer)
 
     def make_up(
         self,

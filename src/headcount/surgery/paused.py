@@ -22,6 +22,7 @@ from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
 
 from headcount.batch import Batch, other_forward, without_answers
+from headcount.surgery.offloaded import fetched
 from headcount.surgery.outputs import Output, listening
 
 Changed = dict[str, Tensor]  # parameters by name
@@ -110,9 +111,10 @@ class Pass:
         bias = self._changed.get(f"{output.name}.bias")
         if weight is None and bias is None:
             return [answer]
-        rows = output.weight() if weight is None else output.by_rows(weight)
-        own = output.projection.bias if bias is None else bias
-        return [nn.functional.linear(values, rows, own)]
+        with fetched(output.projection):
+            rows = output.weight() if weight is None else output.by_rows(weight)
+            own = output.projection.bias if bias is None else bias
+            return [nn.functional.linear(values, rows, own)]
 
     def stop(self) -> None:
         """End the pass where it waits."""
