@@ -93,9 +93,10 @@ class Fisher(ScoredOnData):
         """Tune the gates of the heads that stay, and multiply their output weights by them.
 
         Layers are tuned in the order of the forward pass. If the gates of one are beyond the
-        paper's range, it and all after it stay as they are. The paper compares the sums of a
-        layer's output and its residual. Here the outputs of the projection are compared, because
-        where a residual is added differs between models.
+        paper's range, it and all after it stay as they are. As in the paper, the sums of a
+        projection's output and its residual are compared with those of the whole model. Where no
+        such sum is seen in the model, as in layers whose attention and MLP are parallel, the
+        outputs of the projection are compared alone.
         """
         if self.settings.tune:
             heads = find_heads(model)
@@ -106,7 +107,7 @@ class Fisher(ScoredOnData):
                 block = output.block
                 return _tuned(output, sums, block.head_size * sizes.get(block.name, 1))
 
-            fit_in_order(model, mask, batches, tuned, frozen)
+            fit_in_order(model, mask, batches, tuned, frozen, residual=True)
         else:
             super().make_up(model, mask, batches, frozen)
 
