@@ -28,8 +28,9 @@ from headcount.surgery.paused import Changed
 
 # The authors' damping, which holds the gates near 1, and the range in which a layer's gates are
 # believed. Their code solves the normal equations by LSMR with this damping. Here they are solved
-# at once, which is what LSMR comes close to. The authors compare with a teacher that has more
-# heads than the model, by a schedule. Here it is the unpruned model.
+# at once, which is what LSMR comes close to. Their code compares with a teacher that has more
+# heads than the model, by a schedule, and leaves the first layer's heads as they are. Here, as in
+# the text of the paper, the teacher is the unpruned model, and all layers are tuned.
 DAMPING, LARGEST_GATE = 1.0, 10.0
 
 

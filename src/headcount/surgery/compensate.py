@@ -98,7 +98,8 @@ def fit_in_order(
         frozen: names of parameters that must not change; their blocks are not fitted.
         residual: what is missing is that of the sum of a projection's output and its residual, of
             those that are plainly added to what their layer was given; see `added_to_input`. So a
-            block also makes up for what those before it lost.
+            block also makes up for what those before it lost. A block that layers share does not:
+            what it lost in one layer changes with its own fit.
     """
     heads = find_heads(model)
     mask.refuse_other_model(heads)
@@ -145,7 +146,7 @@ def _fitted(
                 gates.fill_(1.0)
                 for want, give in zip(wanted, given, strict=True):
                     kept = give.values[..., output.kept]
-                    missing = _missing(want, give, output.name in added)
+                    missing = _missing(want, give, output.name in added and calls == 1)
                     rows = tokens_among(
                         torch.cat([kept, missing], -1), model, batch, output.block.kind
                     )
