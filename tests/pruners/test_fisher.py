@@ -11,7 +11,9 @@ from torch import Tensor
 
 import headcount as hc
 from headcount.pruners.fisher import fisher_information, rearranged
-from tests.pruners.rivals import HEAD, one_by_one, projections_of, uneven
+from headcount.surgery.outputs import outputs_of
+from headcount.surgery.paused import added_to_input, look_round
+from tests.pruners.rivals import HEAD, one_by_one, projections_of, tokens, uneven
 from tests.tiny import Family, build, families, family_named, run
 
 
@@ -98,44 +100,74 @@ def test_a_group_has_one_gate() -> None:
         assert torch.allclose(found, expected, rtol=1e-3, atol=1e-5 * float(expected.max()))
 
 
-def first_gates(model: Any, mask: hc.HeadMask, batches: Any) -> Tensor:
-    """The tuned gates of BERT's first layer, whose input is the same before and after the cut."""
-    dense = model.bert.encoder.layer[0].attention.output.dense
-    heard: list[Tensor] = []
-    with dense.register_forward_pre_hook(lambda _, args: heard.append(args[0])), torch.no_grad():
-        for batch in batches:
-            model(**batch)
-    there = torch.cat([batch["attention_mask"] for batch in batches]).bool()
-    values = torch.cat(heard)[there].double()
-    parts = [
-        values[:, h * HEAD : (h + 1) * HEAD] @ dense.weight[:, h * HEAD : (h + 1) * HEAD].T.double()
-        for h in range(4)
-    ]
-    wanted = torch.stack(parts).sum(0).detach().flatten()
-    kept = [parts[h].detach().flatten() for h in mask.by_block()["encoder.0"]]
-    columns = torch.stack(kept, 1)
-    # The damped problem as a plain one with a row more for each gate, around gates of 1.
-    rows = torch.cat([columns, torch.eye(len(kept)).double()])
-    missing = torch.cat([wanted - columns.sum(1), torch.zeros(len(kept)).double()])
-    return 1 + torch.linalg.lstsq(rows, missing[:, None]).solution[:, 0]
+LAYERS = {"bert": "bert.encoder.layer", "llama": "model.layers"}
 
 
-def test_tuned_gates_are_the_damped_least_squares() -> None:
-    model: Any = build("bert")
-    batches = uneven(family_named("bert"))
+def residual_and_parts(name: str, model: Any, layer: int, batches: Any) -> tuple[Tensor, Tensor]:
+    """What a layer is given, and what each head adds to it: a row per token."""
+    home = model.get_submodule(LAYERS[name])[layer]
+    (projection,) = projections_of(name, model)[layer : layer + 1]
+    inputs, given = tokens(model, [projection, home], batches)
+    weight = projection.weight.detach().double()
+    parts = inputs.unflatten(1, (-1, HEAD)).transpose(0, 1) @ weight.T.unflatten(0, (-1, HEAD))
+    return given.detach(), parts.detach()
+
+
+def damped_gates(parts: Tensor, missing: Tensor) -> Tensor:
+    """The damped problem as a plain one with a row more for each gate, around gates of 1."""
+    columns = parts.flatten(1).T
+    rows = torch.cat([columns, torch.eye(len(parts)).double()])
+    wanted = torch.cat([missing.flatten(), torch.zeros(len(parts)).double()])
+    return 1 + torch.linalg.lstsq(rows, wanted[:, None]).solution[:, 0]
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_tuned_gates_are_the_damped_least_squares(name: str) -> None:
+    """Of the sums of output and residual, layer by layer, each with those before it tuned."""
+    whole, other, model = (build(name).double() for _ in range(3))
+    batches = uneven(family_named(name))
     heads = hc.find_heads(model)
-    mask = hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, [1, 6, 7])
-    expected = first_gates(model, mask, batches)
-    dense = model.bert.encoder.layer[0].attention.output.dense
+    mask = hc.HeadMask.all(heads) - hc.HeadMask.from_indices(heads, [1, 6, 7, 8])
     before = {name: p.clone() for name, p in model.named_parameters()}
-    hc.Fisher(9).make_up(model, mask, batches)
-    for head, gate in zip((0, 2, 3), expected.tolist(), strict=True):
-        own = slice(head * HEAD, (head + 1) * HEAD)
-        old = before["bert.encoder.layer.0.attention.output.dense.weight"][:, own]
-        assert torch.allclose(dense.weight[:, own], gate * old, atol=1e-5)
+    hc.Fisher(8).make_up(model, mask, batches)
+    projections = zip(projections_of(name, other), projections_of(name, model), strict=True)
+    for layer, (expected, found) in enumerate(projections):
+        kept = list(mask.by_block()[heads.blocks[layer].name])
+        wanted_given, wanted_parts = residual_and_parts(name, whole, layer, batches)
+        given, parts = residual_and_parts(name, other, layer, batches)
+        missing = wanted_given + wanted_parts.sum(0) - given - parts[kept].sum(0)
+        gates = torch.zeros(len(parts)).double()
+        gates[kept] = damped_gates(parts[kept], missing)
+        with torch.no_grad():
+            expected.weight.mul_(gates.repeat_interleave(HEAD))
+        own = gates.repeat_interleave(HEAD) != 0
+        assert torch.allclose(found.weight[:, own], expected.weight[:, own], rtol=1e-6)
     changed = {name for name, p in model.named_parameters() if not p.equal(before[name])}
-    names = {f"bert.encoder.layer.{n}.attention.output.dense.weight" for n in range(3)}
-    assert changed == names
+    assert {name.rpartition(".")[2] for name in changed} == {"weight"}
+    assert len(changed) == len(heads.blocks)
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("bert", {"encoder"}),
+        ("gpt2", {"decoder"}),
+        ("llama", {"decoder"}),
+        ("t5", {"encoder", "decoder", "cross"}),
+        ("bart", {"encoder", "decoder"}),  # cross-attention comes after a sum and its norm
+        ("gpt-neox", set()),  # attention and MLP are parallel
+    ],
+)
+def test_residuals_are_those_that_the_model_shows(name: str, where: set[str]) -> None:
+    family = family_named(name)
+    model, batch = build(family), uneven(family)[0]
+    heads = hc.find_heads(model)
+    outputs = outputs_of(model, heads, hc.HeadMask.all(heads))
+    with torch.no_grad():
+        _, layers, _ = look_round(model, outputs, batch)
+        found = added_to_input(model, outputs, layers, batch)
+    assert found == {output.name for output in outputs if output.block.kind in where}
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
 
 
 def test_what_is_tuned_is_what_the_cut_model_gives() -> None:

@@ -16,24 +16,27 @@ from tests.pruners.test_units import Data
 from tests.tiny import build, family_named, run
 
 
-def transcribed(name: str, model: Any, batches: Any, heads: int = 1) -> Tensor:
-    """The mean over a head's inputs of the z-score of (Var(x_j) · ‖W_j‖²)² within each layer."""
+def transcribed(
+    name: str, model: Any, batches: Any, heads: int = 1, squared: bool = False
+) -> Tensor:
+    """The mean over a head's inputs of the z-score of Var(x_j) · ‖W_j‖² within each layer."""
     found = []
     projections = projections_of(name, model)
     for projection, inputs in zip(projections, tokens(model, projections, batches), strict=True):
         norms = projection.weight.detach().double().norm(dim=0) ** 2
-        metric = (inputs.var(dim=0) * norms) ** 2
+        metric = (inputs.var(dim=0) * norms) ** (2 if squared else 1)
         scores = by_head((metric - metric.mean()) / metric.std()).mean(1)
         found.append(scores.unflatten(0, (-1, heads)).mean(1))
     return torch.cat(found)
 
 
+@pytest.mark.parametrize("squared", [False, True])
 @pytest.mark.parametrize("name", ["bert", "llama"])
-def test_the_scores_are_those_of_the_formula(name: str) -> None:
+def test_the_scores_are_those_of_the_formula(name: str, squared: bool) -> None:
     model, batches = build(name), uneven(family_named(name))
-    pruner = hc.Flap(5)
+    pruner = hc.Flap(5, squared=squared)
     mask = pruner.fit(model, batches)
-    expected = transcribed(name, model, batches)
+    expected = transcribed(name, model, batches, squared=squared)
     assert torch.allclose(pruner.importance(), expected, rtol=1e-4, atol=1e-5)
     assert mask.kept == set(expected.topk(5).indices.tolist())
 

@@ -22,6 +22,7 @@ from tests.tiny import build
         ("fisher", 3, {"compensate": False}, ""),
         ("fixed", 3, {}, "layout:even"),
         ("flap", 3, {}, ""),
+        ("flap", 3, {"squared": True}, "squared"),
         ("handover", 3, {}, "countdown:0.25>0.5^3|operations:1|anew|fit"),
         (
             "handover", 3, {"operations": 2, "measured": True, "fit": False},

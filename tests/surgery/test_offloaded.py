@@ -62,7 +62,7 @@ def test_spread_models_are_masked_and_scored_as_others(where: str, tmp_path: Pat
     mask = hc.HeadMask.random(hc.find_heads(model), keep=3, seed=0)
     with hc.masked(model, mask), hc.masked(plain, mask):
         torch.testing.assert_close(run(model, inputs), run(plain, inputs))
-    for method in (hc.Michel, hc.Surgeon):
+    for method in (hc.Michel, hc.Surgeon, hc.Osscar):
         found, expected = method(3), method(3)
         found.fit(model, [batch])
         expected.fit(plain, [batch])

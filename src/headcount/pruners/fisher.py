@@ -20,7 +20,7 @@ from headcount.errors import HeadcountError
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.gate_gradients import gate_gradients
-from headcount.pruners.scored import ScoredSettings, ScoredThenSwapped
+from headcount.pruners.scored import ScoredOnData, ScoredSettings
 from headcount.pruners.settings import PrunerSettings
 from headcount.surgery.compensate import LeastSquares, fit_in_order
 from headcount.surgery.outputs import Output
@@ -28,8 +28,9 @@ from headcount.surgery.paused import Changed
 
 # The authors' damping, which holds the gates near 1, and the range in which a layer's gates are
 # believed. Their code solves the normal equations by LSMR with this damping. Here they are solved
-# at once, which is what LSMR comes close to. The authors compare with a teacher that has more
-# heads than the model, by a schedule. Here it is the unpruned model.
+# at once, which is what LSMR comes close to. Their code compares with a teacher that has more
+# heads than the model, by a schedule, and leaves the first layer's heads as they are. Here, as in
+# the text of the paper, the teacher is the unpruned model, and all layers are tuned.
 DAMPING, LARGEST_GATE = 1.0, 10.0
 
 
@@ -47,7 +48,7 @@ class FisherSettings(ScoredSettings):
     tune: bool = True
 
 
-class Fisher(ScoredThenSwapped[Tensor]):
+class Fisher(ScoredOnData):
     """Keep K heads by the Fisher information of their gates; call `fit` before `mask`.
 
     The paper searches within a number of operations, here the K heads with the most information
@@ -64,19 +65,24 @@ class Fisher(ScoredThenSwapped[Tensor]):
     settings_class: ClassVar[type[PrunerSettings]] = FisherSettings
     settings: FisherSettings
 
+    @property
+    def ranks_once(self) -> bool:
+        """No: which heads are swapped depends on how many stay."""
+        return False
+
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Search by the diagonal of the Fisher information, then rearrange; see `ScoredOnData`."""
+        self.bind(find_heads(model))
+        layers = self.measured(model, batches)
+        self.scores = self.units.divided(torch.cat([layer.diagonal() for layer in layers]))
+        self.insist_on(torch.cat(list(map(rearranged, self.kept_units(), layers))))
+        return self.mask()
+
     def measured(self, model: nn.Module, batches: Iterable[Batch]) -> list[Tensor]:
         """The Fisher information of each layer's gates."""
         found = fisher_information(model, batches)
         sizes = zip(self.units.blocks, self.units.sizes, strict=True)
         return [_of_units(found[block.name], size) for block, size in sizes if block.num_heads]
-
-    def worth_in(self, layer: Tensor) -> Tensor:
-        """The diagonal of the Fisher information."""
-        return layer.diagonal()
-
-    def swapped(self, kept: Tensor, layer: Tensor) -> Tensor:
-        """Rearrange: swaps that lower what the layer loses."""
-        return rearranged(kept, layer)
 
     def make_up(
         self,
@@ -88,9 +94,10 @@ class Fisher(ScoredThenSwapped[Tensor]):
         """Tune the gates of the heads that stay, and multiply their output weights by them.
 
         Layers are tuned in the order of the forward pass. If the gates of one are beyond the
-        paper's range, it and all after it stay as they are. The paper compares the sums of a
-        layer's output and its residual. Here the outputs of the projection are compared, because
-        where a residual is added differs between models.
+        paper's range, it and all after it stay as they are. As in the paper, the sums of a
+        projection's output and its residual are compared with those of the whole model. Where no
+        such sum is seen in the model, as in layers whose attention and MLP are parallel, the
+        outputs of the projection are compared alone.
         """
         if self.settings.tune:
             heads = find_heads(model)
@@ -101,7 +108,7 @@ class Fisher(ScoredThenSwapped[Tensor]):
                 block = output.block
                 return _tuned(output, sums, block.head_size * sizes.get(block.name, 1))
 
-            fit_in_order(model, mask, batches, tuned, frozen)
+            fit_in_order(model, mask, batches, tuned, frozen, residual=True)
         else:
             super().make_up(model, mask, batches, frozen)
 

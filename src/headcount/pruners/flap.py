@@ -30,22 +30,26 @@ _WHY = "flap makes up for heads with"
 
 @dataclass(frozen=True)
 class FlapSettings(ScoredSettings):
-    """Whether the bias makes up for what goes.
+    """How fluctuation is measured, and whether the bias makes up for what goes.
 
     Attributes:
+        squared: square the fluctuation of each input before it is standardised. The authors' code
+            does so for attention, the formula of the paper does not.
         compensate: add the mean of what the heads that go gave to the bias of the output
             projection. A model without such a bias gets one, if its class has a switch for it.
     """
 
+    squared: bool = False
     compensate: bool = True
 
 
 class Flap(ScoredOnce):
     """Keep the K heads that fluctuate most; call `fit` before `mask`, and `make_up` with the mask.
 
-    An input of the output projection is worth Var(x_j) · ‖W_j‖², squared as in the authors' code
-    for attention, less the mean of its layer's inputs and divided by their standard deviation. A
-    head is worth the mean of its inputs, and so is a group. Labels are not read.
+    An input of the output projection is worth Var(x_j) · ‖W_j‖², less the mean of its layer's
+    inputs and divided by their standard deviation. A head is worth the mean of its inputs, and so
+    is a group. Both the scores and the means for the bias are of the unpruned model, as in the
+    paper. Labels are not read.
 
     Args:
         keep: K; None ranks all heads down to the last.
@@ -65,8 +69,14 @@ class Flap(ScoredOnce):
         layers = []
         for sums, (_, width) in zip(found, outputs, strict=True):
             fluctuation = _variance(sums) * sums.weight().square().sum(0)
-            layers.append(unit_sums(_standardised(fluctuation.square()), width) / width)
+            if self.settings.squared:
+                fluctuation = fluctuation.square()
+            layers.append(unit_sums(_standardised(fluctuation), width) / width)
         return torch.cat(layers)
+
+    def signature(self) -> list[str]:
+        """Whether fluctuations are squared."""
+        return [*super().signature(), *(["squared"] if self.settings.squared else [])]
 
     def refuse(self, model: nn.Module) -> None:
         """Refuse a model that cannot have the biases that make up for heads."""

@@ -6,7 +6,8 @@ per batch adds them up, without gradients and without labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from headcount.batch import Batch, evaluating, without_answers
 from headcount.errors import HeadcountError
 from headcount.surgery.offloaded import fetched
 from headcount.surgery.outputs import Output, listening, not_finite, tokens_among
+from headcount.surgery.paused import Changed, Layers, Pass, look_round, pausing
 
 _TO_BE = {"scored": "score", "fitted": "fit"}  # what sums are for, as errors say it
 
@@ -57,6 +59,11 @@ class InputSums:
         """The sum of each input's square."""
         return self.products.diagonal() if len(self.products) else self._squares
 
+    def refuse_overflow(self, done: str) -> None:
+        """Refuse sums in which a number was too large for the model's type."""
+        if not self.squares.isfinite().all():
+            raise not_finite(self.output, done)
+
     def weight(self) -> Tensor:
         """The weight of the projection in float64, a row per output."""
         with fetched(self.output.projection):
@@ -92,10 +99,73 @@ def input_sums(
         for batch in batches:
             model(**without_answers(model, batch))
     if not batch:
-        raise HeadcountError(
-            f"there is no data to {_TO_BE[done]} the heads on; give at least one batch"
-        )
+        raise _no_data(done)
     for sums in found.values():
-        if not sums.squares.isfinite().all():
-            raise not_finite(sums.output, done)
+        sums.refuse_overflow(done)
     return list(found.values())
+
+
+def inputs_in_order(
+    model: nn.Module,
+    outputs: Sequence[Output],
+    batches: Iterable[Batch],
+    replace: Callable[[InputSums], Tensor],
+    done: str = "scored",
+) -> None:
+    """Find the sums of one projection after another, each with those before it replaced.
+
+    Every batch goes through the model once and waits at each projection for the others. So the
+    hidden states of all batches are in memory at once, those of one layer.
+
+    Args:
+        model: it is run in evaluation mode, and not changed.
+        outputs: the projections to listen to.
+        batches: see `input_sums`.
+        replace: gets the sums of a projection, with products. It returns the weight with which the
+            model goes on, a row per output. Biases stay as they are.
+        done: see `input_sums`.
+
+    Raises:
+        HeadcountError: see `input_sums`.
+    """
+    sample = list(batches)
+    if not sample:
+        raise _no_data(done)
+    changed: Changed = {}
+    with torch.no_grad(), evaluating(model):
+        order, layers, _ = look_round(model, outputs, sample[0])
+        with pausing(model, outputs, layers, ()), ExitStack() as running:
+            passes = _begun(running, model, sample, changed, layers)
+            for output, calls in order:
+                sums = InputSums(output, products=True)
+                for batch, begun in zip(sample, passes, strict=True):
+                    for call in begun.go_to(output, calls):
+                        sums.add(tokens_among(call.values, model, batch, output.block.kind))
+                        device = call.values.device
+                sums.refuse_overflow(done)
+                if sums.count:
+                    weight = output.by_rows(replace(sums)).to(device, output.weight().dtype)
+                    changed[f"{output.name}.weight"] = weight.contiguous()
+                if calls > 1:  # its earlier calls have changed too, and what came between them
+                    running.close()
+                    passes = _begun(running, model, sample, changed, layers)
+
+
+def _begun(
+    running: ExitStack,
+    model: nn.Module,
+    sample: Sequence[Batch],
+    changed: Changed,
+    layers: Layers,
+) -> list[Pass]:
+    """A pass per batch, of the model as it becomes; the stack stops them."""
+    passes = [Pass(model, batch, changed, layers, {}) for batch in sample]
+    for begun in passes:
+        running.callback(begun.stop)
+    return passes
+
+
+def _no_data(done: str) -> HeadcountError:
+    return HeadcountError(
+        f"there is no data to {_TO_BE[done]} the heads on; give at least one batch"
+    )

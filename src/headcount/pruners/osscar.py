@@ -1,14 +1,15 @@
 """OSSCAR (Meng, Ibrahim, Behdin, Hazimeh, Ponomareva and Mazumder 2024): reconstruct each layer.
 
-A layer keeps the heads S with which least squares comes closest to what it gave before: those that
-minimise ‖XW - X_S W'_S‖² over S and the weights W'. X is what goes into its output projection. The
-sums XᵀX are all that has to be known about the data. A removal in turn comes first, and then a
-local search swaps heads for as long as the objective falls.
+A layer keeps the heads S with which least squares comes closest to what its weights W give: those
+that minimise ‖XW - X_S W'_S‖² over S and the weights W'. X is what goes into its output projection
+when all layers before it are pruned and have their W' already. The sums XᵀX are all that has to be
+known about the data. A removal in turn comes first, and then a local search swaps heads for as long
+as the objective falls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -19,12 +20,17 @@ from headcount.batch import Batch
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.pruners.curvature import removed_in_turn
-from headcount.pruners.inputs import InputSums, input_sums
-from headcount.pruners.scored import ScoredSettings, ScoredThenSwapped
+from headcount.pruners.inputs import InputSums, input_sums, inputs_in_order
+from headcount.pruners.rehearsal import Spread
+from headcount.pruners.scored import ScoredOnData, ScoredSettings
 from headcount.pruners.settings import PrunerSettings
 from headcount.pruners.surgeon import refuse_no_ridge
 from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.outputs import outputs_of
+
+# What heads are chosen on layer by layer, when all of it is in memory at once: so many tokens, and
+# so many answers at least.
+TOKENS, ANSWERS = 160_000, 512
 
 
 class Layer(NamedTuple):
@@ -70,13 +76,15 @@ class OsscarSettings(ScoredSettings):
         refuse_no_ridge(self.ridge)
 
 
-class Osscar(ScoredThenSwapped[Layer]):
+class Osscar(ScoredOnData):
     """Keep the K heads that reconstruct their layers best; call `fit` before `mask`.
 
-    The paper is told how many heads each layer keeps. Here heads go in turn from all layers. Each
-    time the one goes whose removal raises the objective of its layer least, as a share of ‖XW‖².
-    When K are left, heads are swapped within each layer. So the choice for one K is not part of a
-    ranking for all. A group goes as one. Labels are not read.
+    The paper is told how many heads each layer keeps, which is the same share of every layer; that
+    is `even`. Without it, K is divided first, on the inputs that unpruned layers give. Heads go in
+    turn from all layers. Each time the one goes whose removal raises the objective of its layer
+    least, as a share of ‖XW‖². Then each layer chooses that many as in the paper, one layer after
+    another. So the choice for one K is not part of a ranking for all. A group goes as one. Labels
+    are not read.
 
     Args:
         keep: K; None for the fewest that fit.
@@ -89,26 +97,52 @@ class Osscar(ScoredThenSwapped[Layer]):
     settings_class: ClassVar[type[PrunerSettings]] = OsscarSettings
     settings: OsscarSettings
 
-    def measured(self, model: nn.Module, batches: Iterable[Batch]) -> list[Layer]:
-        """The objective of each layer, from XᵀX."""
-        outputs = self.outputs(model)
-        found = input_sums(model, [output for output, _ in outputs], batches, products=True)
-        return [
-            _layer(sums, width, self.settings.ridge)
-            for sums, (_, width) in zip(found, outputs, strict=True)
-        ]
+    @property
+    def ranks_once(self) -> bool:
+        """No: what a layer keeps depends on what is left of those before it."""
+        return False
 
-    def worth_in(self, layer: Layer) -> Tensor:
+    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
+        """Divide K over the layers, then choose in one after another; see `ScoredOnData`.
+
+        The data is gone through once to divide K. Of more than 160,000 tokens, heads are then
+        chosen on batches from all over it, with about that many.
+        """
+        self.bind(find_heads(model))
+        seen = Spread(TOKENS, ANSWERS)
+        self.scores = self.units.divided(torch.cat(self.rises(model, seen.watching(batches))))
+        self.insist_on(torch.cat(self.chosen(model, seen.batches())))
+        return self.mask()
+
+    def rises(self, model: nn.Module, batches: Iterable[Batch]) -> list[Tensor]:
         """By how much of its layer's ‖XW‖² the objective rises with each unit, as they go in turn.
 
         A unit is never worth less than one that went before it. So the K that are worth most are
         those that are left when the cheapest of all layers goes each time.
         """
-        return _rises(layer)
+        outputs = self.outputs(model)
+        found = input_sums(model, [output for output, _ in outputs], batches, products=True)
+        return [
+            _rises(_layer(sums, width, self.settings.ridge))
+            for sums, (_, width) in zip(found, outputs, strict=True)
+        ]
 
-    def swapped(self, kept: Tensor, layer: Layer) -> Tensor:
-        """Swaps that lower the objective of the layer."""
-        return locally_best(kept, layer)
+    def chosen(self, model: nn.Module, batches: Iterable[Batch]) -> list[Tensor]:
+        """The units that each layer keeps, as many as the scores give it, on its inputs then."""
+        outputs = self.outputs(model)
+        kept = {
+            output.name: units
+            for (output, _), units in zip(outputs, self.kept_units(), strict=True)
+        }
+        widths = {output.name: width for output, width in outputs}
+
+        def replace(sums: InputSums) -> Tensor:
+            name, ridge = sums.output.name, self.settings.ridge
+            kept[name] = best(_layer(sums, widths[name], ridge), int(kept[name].sum()))
+            return reconstructed(sums, kept[name].repeat_interleave(widths[name]), ridge)
+
+        inputs_in_order(model, [output for output, _ in outputs], batches, replace)
+        return list(kept.values())
 
     def make_up(
         self,
@@ -119,30 +153,43 @@ class Osscar(ScoredThenSwapped[Layer]):
     ) -> None:
         """Give the heads that stay the weights W' with which they reconstruct their layers.
 
-        X is what goes into the projections before the cut, as when the heads were chosen. Biases
-        stay as they are.
+        X is what goes into the projections with the layers before them pruned, as when the heads
+        were chosen. Biases stay as they are, as do frozen weights.
         """
         heads = find_heads(model)
         mask.refuse_other_model(heads)
-        outputs = [o for o in outputs_of(model, heads, mask) if o.gone and o.kept]
+        outputs = [output for output in outputs_of(model, heads, mask) if output.gone]
         for output in outputs:
             refuse_offloaded(model, output.block, "fitted")
-        for sums in input_sums(model, outputs, batches, products=True, done="fitted"):
+        found: dict[str, Tensor] = {}
+
+        def replace(sums: InputSums) -> Tensor:
             output = sums.output
-            if sums.count and f"{output.name}.weight" not in frozen:
-                damped = _damped(sums, self.settings.ridge)
-                kept, gone = output.kept, output.gone
-                # The ridge is on the change of the weights, of which those that go lose all.
-                change = torch.linalg.solve(
-                    damped[kept][:, kept], damped[kept][:, gone] @ sums.weight()[:, gone].T
-                )
-                for name, value in output.with_weight(change.T).items():
-                    with torch.no_grad():
-                        model.get_parameter(name).copy_(value)
+            stays = torch.zeros(len(sums.squares), dtype=torch.bool)
+            stays[output.kept] = True
+            name = f"{output.name}.weight"
+            if name in frozen:
+                return sums.weight() * stays
+            weight = reconstructed(sums, stays, self.settings.ridge)
+            if output.kept:  # of a block without heads nothing is left that could be set
+                found[name] = output.by_rows(weight)
+            return weight
+
+        if outputs:
+            inputs_in_order(model, outputs, batches, replace, done="fitted")
+        _set(model, found)
+
+
+def _set(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, weight in weights.items():
+            model.get_parameter(name).copy_(weight)
 
 
 def _layer(sums: InputSums, width: int, ridge: float) -> Layer:
-    weight = sums.weight()
+    # The weights of an input that is always 0 cost nothing, not even the ridge, as in the authors'
+    # code.
+    weight = sums.weight() * (sums.squares > 0)
     felt = weight.T @ weight
     return Layer(
         felt,
@@ -150,6 +197,23 @@ def _layer(sums: InputSums, width: int, ridge: float) -> Layer:
         width,
         float((felt * sums.products).sum()),
     )
+
+
+def reconstructed(sums: InputSums, stays: Tensor, ridge: float) -> Tensor:
+    """W', with which the inputs that stay come closest to XW; a row per output, 0 for the others.
+
+    Args:
+        sums: XᵀX and the weights of the projection.
+        stays: True for each input that stays.
+        ridge: what a change of a weight costs, in units of the mean square of the values.
+    """
+    whole, damped = sums.weight(), _damped(sums, ridge)
+    found = whole * stays
+    if stays.any() and not stays.all():
+        # The ridge is on the change of the weights, of which those that go lose all.
+        lost = damped[stays][:, ~stays] @ whole[:, ~stays].T
+        found[:, stays] += torch.linalg.solve(damped[stays][:, stays], lost).T
+    return found
 
 
 def _damped(sums: InputSums, ridge: float) -> Tensor:
@@ -164,6 +228,17 @@ def _rises(layer: Layer) -> Tensor:
     if not layer.whole > 0:
         return torch.zeros(layer.number, dtype=torch.float64)
     return removed_in_turn(layer.felt, layer.inverse, layer.number, layer.width) / layer.whole
+
+
+def best(layer: Layer, keep: int) -> Tensor:
+    """The units of a layer to keep, so many of them: True for each that stays.
+
+    The others go in turn, the one that raises the objective least each time. Then units are
+    swapped.
+    """
+    kept = torch.zeros(layer.number, dtype=torch.bool)
+    kept[_rises(layer).argsort(descending=True, stable=True)[:keep]] = True
+    return locally_best(kept, layer)
 
 
 def objective(layer: Layer, gone: Sequence[int]) -> float:

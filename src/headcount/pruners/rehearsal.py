@@ -172,9 +172,15 @@ def measured_course(
 
 
 class Spread:
-    """A few of the batches that come by, from all over them: enough to compare layers on."""
+    """A few of the batches that come by, from all over them: enough to compare layers on.
 
-    def __init__(self) -> None:
+    Args:
+        tokens: how many tokens are enough.
+        answers: how many answers are.
+    """
+
+    def __init__(self, tokens: int = TOKENS, answers: int = ANSWERS) -> None:
+        self._tokens, self._answers = tokens, answers
         self._kept: list[Batch] = []
         self._every, self._wanted = 1, 1
 
@@ -182,7 +188,7 @@ class Spread:
         """The same batches, some of which are kept."""
         for place, batch in enumerate(batches):
             if not place:
-                self._wanted = _batches_wanted(batch)
+                self._wanted = _batches_wanted(batch, self._tokens, self._answers)
             if place % self._every == 0:
                 self._kept.append(batch)
             if len(self._kept) > 4 * self._wanted:  # there may be more than fit into memory
@@ -196,11 +202,11 @@ class Spread:
         return [self._kept[int((place + 0.5) * step)] for place in range(number)]
 
 
-def _batches_wanted(one: Batch) -> int:
+def _batches_wanted(one: Batch, enough_tokens: int, enough_answers: int) -> int:
     """How many batches like this one have enough tokens and answers."""
     size = batch_size(one)
     shown, labels = one.get("attention_mask", one.get("input_ids")), one.get("labels")
     tokens = shown.numel() / size if isinstance(shown, Tensor) else TOKENS
     several = isinstance(labels, Tensor) and labels.dim() == 2 and not labels.is_floating_point()
     answers = labels[0].numel() if isinstance(labels, Tensor) and several else 1
-    return math.ceil(max(TOKENS / tokens, ANSWERS / answers) / size)
+    return math.ceil(max(enough_tokens / tokens, enough_answers / answers) / size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,6 @@ from headcount.pruners.units import Units
 from headcount.surgery.outputs import Output, outputs_of
 
 Labels = Literal["given", "none"]
-Layer = TypeVar("Layer")  # what a method measures of a block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,38 +170,6 @@ class ScoredOnce(ScoredOnData):
         """Score the heads; see `ScoredOnData`."""
         self.bind(find_heads(model))
         self.scores = self.units.divided(self.worth(model, batches))
-        return self.mask()
-
-
-class ScoredThenSwapped(ScoredOnData, Generic[Layer]):
-    """A pruner that ranks units by themselves, and then swaps some within each layer.
-
-    So the choice for one K is not part of a ranking for all.
-    """
-
-    @abstractmethod
-    def measured(self, model: nn.Module, batches: Iterable[Batch]) -> list[Layer]:
-        """What is known about each block with heads, from one pass over the data."""
-
-    @abstractmethod
-    def worth_in(self, layer: Layer) -> Tensor:
-        """What each unit of a block is worth by itself."""
-
-    @abstractmethod
-    def swapped(self, kept: Tensor, layer: Layer) -> Tensor:
-        """The units of a block to keep, as many as before: True for each that stays."""
-
-    @property
-    def ranks_once(self) -> bool:
-        """No: which heads are swapped depends on how many stay."""
-        return False
-
-    def fit(self, model: nn.Module, batches: Iterable[Batch]) -> HeadMask:
-        """Rank the heads until K are left, then swap them within each layer; see `ScoredOnData`."""
-        self.bind(find_heads(model))
-        layers = self.measured(model, batches)
-        self.scores = self.units.divided(torch.cat([self.worth_in(layer) for layer in layers]))
-        self.insist_on(torch.cat(list(map(self.swapped, self.kept_units(), layers))))
         return self.mask()
 
 

@@ -38,7 +38,8 @@ class Wanda(ScoredOnce):
 
     The paper compares the weights of one output with each other, so never between layers. Heads
     write to all outputs and are compared as wholes: normalised in all layers together or, with
-    `even`, in each. A group is worth the sum of its heads. Labels are not read.
+    `even`, in each. The paper prunes a layer before it looks at the next. To be compared, all
+    layers are looked at unpruned here. A group is worth the sum of its heads. Labels are not read.
 
     Args:
         keep: K; None ranks all heads down to the last.

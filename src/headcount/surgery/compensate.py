@@ -20,7 +20,15 @@ from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
 from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.outputs import Output, not_finite, outputs_of, tokens_among
-from headcount.surgery.paused import Changed, Layers, Pass, look_round, pausing
+from headcount.surgery.paused import (
+    Call,
+    Changed,
+    Layers,
+    Pass,
+    added_to_input,
+    look_round,
+    pausing,
+)
 
 RIDGE = 1e-3
 
@@ -75,6 +83,7 @@ def fit_in_order(
     batches: Iterable[Batch],
     solve: Solve,
     frozen: Collection[str] = (),
+    residual: bool = False,
 ) -> None:
     """Change the output projections in the order of the forward pass, each by a fit of its own.
 
@@ -87,6 +96,10 @@ def fit_in_order(
             in place of the projection's own, or None to leave this block and all after it as
             they are.
         frozen: names of parameters that must not change; their blocks are not fitted.
+        residual: what is missing is that of the sum of a projection's output and its residual, of
+            those that are plainly added to what their layer was given; see `added_to_input`. So a
+            block also makes up for what those before it lost. A block that layers share does not:
+            what it lost in one layer changes with its own fit.
     """
     heads = find_heads(model)
     mask.refuse_other_model(heads)
@@ -97,7 +110,8 @@ def fit_in_order(
     if not sample:
         raise HeadcountError("there is no data to compensate with; give at least one batch")
     with torch.no_grad(), evaluating(model):
-        for name, value in _fitted(model, outputs, mask, sample, solve, frozen).items():
+        fitted = _fitted(model, outputs, mask, sample, solve, frozen, residual)
+        for name, value in fitted.items():
             model.get_parameter(name).copy_(value)
 
 
@@ -108,9 +122,11 @@ def _fitted(
     sample: Sequence[Batch],
     solve: Solve,
     frozen: Collection[str],
+    residual: bool,
 ) -> Changed:
     """Weights and biases with which the open heads come closest to what all heads gave."""
     order, layers, embeddings = look_round(model, outputs, sample[0])
+    added = added_to_input(model, outputs, layers, sample[0]) if residual else set()
     changed: Changed = {}
     closed = _present(find_heads(model), mask)
     gates = torch.ones_like(closed)  # all open, for the passes of the model as it was
@@ -129,7 +145,8 @@ def _fitted(
                 given = after.go_to(output, calls)
                 gates.fill_(1.0)
                 for want, give in zip(wanted, given, strict=True):
-                    kept, missing = give.values[..., output.kept], want.answer - give.answer
+                    kept = give.values[..., output.kept]
+                    missing = _missing(want, give, output.name in added and calls == 1)
                     rows = tokens_among(
                         torch.cat([kept, missing], -1), model, batch, output.block.kind
                     )
@@ -144,6 +161,14 @@ def _fitted(
                 running.close()
                 whole, pruned = _begun(running, model, sample, changed, layers)
     return changed
+
+
+def _missing(want: Call, give: Call, residual: bool) -> Tensor:
+    """What a projection lacks, also of its residual if that is asked for."""
+    missing = want.answer - give.answer
+    if residual and want.given is not None and give.given is not None:
+        missing = missing + (want.given - give.given)
+    return missing
 
 
 def _present(heads: HeadMap, mask: HeadMask) -> Tensor:

@@ -22,6 +22,7 @@ from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
 
 from headcount.batch import Batch, other_forward, without_answers
+from headcount.surgery.offloaded import fetched
 from headcount.surgery.outputs import Output, listening
 
 Changed = dict[str, Tensor]  # parameters by name
@@ -29,11 +30,19 @@ Layers = dict[str, str]  # the name of the layer that a projection is in, by tha
 
 
 class Call(NamedTuple):
-    """One call of a projection in a forward pass: its input, and its module's output."""
+    """One call of a projection in a forward pass.
+
+    Attributes:
+        output: the projection.
+        values: its input.
+        answer: its module's output.
+        given: what its layer was given; None if the pass cannot go back to that layer's beginning.
+    """
 
     output: Output
     values: Tensor
     answer: Tensor
+    given: Tensor | None
 
 
 class _Back(BaseException):
@@ -105,14 +114,15 @@ class Pass:
         """What the call gives at which the pass waits; nothing at the beginning of a layer."""
         if self._waits is None:
             return []
-        output, values, answer = self._waits
+        output, values, answer, _ = self._waits
         weight = self._changed.get(f"{output.name}.weight")
         bias = self._changed.get(f"{output.name}.bias")
         if weight is None and bias is None:
             return [answer]
-        rows = output.weight() if weight is None else output.by_rows(weight)
-        own = output.projection.bias if bias is None else bias
-        return [nn.functional.linear(values, rows, own)]
+        with fetched(output.projection):
+            rows = output.weight() if weight is None else output.by_rows(weight)
+            own = output.projection.bias if bias is None else bias
+            return [nn.functional.linear(values, rows, own)]
 
     def stop(self) -> None:
         """End the pass where it waits."""
@@ -157,7 +167,9 @@ def pausing(
     """
 
     def wait(output: Output, values: Tensor, answer: Tensor) -> Tensor:
-        gone_on_with = getcurrent().parent.switch(Call(output, values, answer))
+        running = getcurrent()
+        given = running.given if output.name in layers else None
+        gone_on_with = running.parent.switch(Call(output, values, answer, given))
         if gone_on_with is _Back:
             raise _Back
         return gone_on_with  # type: ignore[no-any-return]
@@ -184,6 +196,7 @@ def _share(name: str, module: nn.Module, args: Any, answer: Tensor) -> Tensor | 
 
 def _from_beginning(plain: Callable[..., Any], *args: Any, **given: Any) -> Any:
     """A layer's forward pass, which waits here after it was led back."""
+    getcurrent().given = next(tensors_in((args, given)), None)
     while True:
         try:
             return plain(*args, **given)
@@ -238,6 +251,61 @@ def look_round(
         if len(given) == 1 and all(tensor._version == was for tensor, was in given)
     ]
     return order, layers, unchanged
+
+
+def added_to_input(
+    model: nn.Module, outputs: Sequence[Output], layers: Layers, batch: Batch
+) -> set[str]:
+    """The names of the projections whose outputs are added to what their layers were given.
+
+    That is what a residual connection does, if nothing comes between. Nothing is guessed: the sum
+    must be the input of a module of the layer later in the pass, or what the layer gives.
+
+    Args:
+        model: in evaluation mode, without gradients.
+        outputs: the projections.
+        layers: see `look_round`.
+        batch: the arguments of the forward pass.
+    """
+    given: Changed = {}  # by layer
+    sums: Changed = {}  # by projection, until its layer ends
+    found: set[str] = set()
+
+    def begin(name: str, module: nn.Module, args: Any, more: Any) -> None:
+        given.update((name, tensor) for tensor in [*tensors_in((args, more))][:1])
+
+    def hear(output: Output, values: Tensor, answer: Tensor) -> None:
+        start = given.get(layers.get(output.name, ""))
+        if start is not None and start.shape == answer.shape:
+            sums[output.name] = start + answer
+
+    def see(seen: Any) -> None:
+        for name, expected in sums.items():
+            if name not in found and any(
+                tensor.shape == expected.shape and torch.allclose(tensor, expected)
+                for tensor in tensors_in(seen)
+            ):
+                found.add(name)
+
+    def end(module: nn.Module, args: Any, answer: Any) -> None:
+        see(answer)
+        sums.clear()
+
+    with listening(outputs, hear), ExitStack() as hooks:
+        for name in set(layers.values()):
+            layer = model.get_submodule(name)
+            hook = partial(begin, name)
+            hooks.enter_context(layer.register_forward_pre_hook(hook, with_kwargs=True))
+            hooks.enter_context(layer.register_forward_hook(end))
+            for module in layer.modules():
+                hooks.enter_context(module.register_forward_pre_hook(_passing(see)))
+        model(**without_answers(model, batch))
+    return found
+
+
+def _passing(see: Callable[[Any], None]) -> Callable[[nn.Module, Any], None]:
+    """A hook that shows what a module is given."""
+    return lambda module, args: see(args)
 
 
 def _layer_of(model: nn.Module, output: Output) -> str:
