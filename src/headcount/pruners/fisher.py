@@ -22,7 +22,8 @@ from headcount.heads.mask import HeadMask
 from headcount.pruners.gate_gradients import gate_gradients
 from headcount.pruners.scored import ScoredOnData, ScoredSettings
 from headcount.pruners.settings import PrunerSettings
-from headcount.surgery.compensate import LeastSquares, fit_in_order
+from headcount.surgery.compensate import fit_in_order
+from headcount.surgery.least_squares import LeastSquares
 from headcount.surgery.outputs import Output
 from headcount.surgery.paused import Changed
 

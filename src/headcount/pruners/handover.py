@@ -217,7 +217,8 @@ class Handover(Pruner):
         mask = choose(heads, self.scope, worth, min(count, int(here.sum())))
         mask = mask if agree is None else agree(mask)
         if (self.settings.fit or step >= total_steps) and len(mask) < len(find_heads(model)):
-            compensate(model, mask, batches, self.settings.ridge, self._frozen(model))
+            fixed, is_last = self._frozen(model), step >= total_steps
+            compensate(model, mask, batches, self.settings.ridge, fixed, answers=is_last)
         self.done.fill_(number)
         return mask
 

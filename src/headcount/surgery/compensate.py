@@ -18,8 +18,10 @@ from headcount.gates import masked
 from headcount.heads.blocks import HeadMap
 from headcount.heads.find import find_heads
 from headcount.heads.mask import HeadMask
+from headcount.surgery.answers import Answers, find_answers
+from headcount.surgery.least_squares import LeastSquares
 from headcount.surgery.offloaded import refuse_offloaded
-from headcount.surgery.outputs import Output, not_finite, outputs_of, tokens_among
+from headcount.surgery.outputs import Output, outputs_of, tokens_among
 from headcount.surgery.paused import (
     Call,
     Changed,
@@ -39,6 +41,7 @@ def compensate(
     batches: Iterable[Batch],
     ridge: float = RIDGE,
     frozen: Collection[str] = (),
+    answers: bool = True,
 ) -> None:
     """Change the output projections so that the model misses the closed heads less.
 
@@ -47,6 +50,9 @@ def compensate(
     the blocks before it pruned and fitted. A block without heads gives the mean. Each batch goes
     through the model twice, as it was and as it becomes, and waits at every block for the others.
     So the hidden states of the whole sample are in memory at once, those of one layer.
+
+    At last the linear map that a classifier answers with is fitted, so that its answers come
+    closest to the old ones. A model whose logits do not come from such a map keeps what it has.
 
     Call it before `remove_heads`, with the same mask. The model keeps all its heads. Under
     `masked(model, mask)` it now gives what the cut model will give; do not use it without the mask
@@ -61,6 +67,7 @@ def compensate(
         ridge: the penalty on changing the weights, in units of the mean variance of the values. A
             larger one stays closer to the old weights; raise it for a small sample.
         frozen: names of parameters that must not change; their blocks are not fitted.
+        answers: fit that map of a classifier, too. Leave it out if the map is trained afterwards.
 
     Raises:
         HeadcountError: the mask is for another model, a projection is not a plain one, or weights
@@ -74,7 +81,7 @@ def compensate(
         changed = output.with_weight(weight) if output.kept else {}
         return changed | (output.with_bias(bias) if output.has_bias else {})
 
-    fit_in_order(model, mask, batches, refit, frozen)
+    fit_in_order(model, mask, batches, refit, frozen, answers=answers)
 
 
 def fit_in_order(
@@ -84,6 +91,7 @@ def fit_in_order(
     solve: Solve,
     frozen: Collection[str] = (),
     residual: bool = False,
+    answers: bool = False,
 ) -> None:
     """Change the output projections in the order of the forward pass, each by a fit of its own.
 
@@ -100,6 +108,7 @@ def fit_in_order(
             those that are plainly added to what their layer was given; see `added_to_input`. So a
             block also makes up for what those before it lost. A block that layers share does not:
             what it lost in one layer changes with its own fit.
+        answers: fit the linear map that a classifier answers with at last.
     """
     heads = find_heads(model)
     mask.refuse_other_model(heads)
@@ -110,7 +119,8 @@ def fit_in_order(
     if not sample:
         raise HeadcountError("there is no data to compensate with; give at least one batch")
     with torch.no_grad(), evaluating(model):
-        fitted = _fitted(model, outputs, mask, sample, solve, frozen, residual)
+        last = find_answers(model, sample[0], frozen) if answers else None
+        fitted = _fitted(model, outputs, mask, sample, solve, frozen, residual, last)
         for name, value in fitted.items():
             model.get_parameter(name).copy_(value)
 
@@ -123,6 +133,7 @@ def _fitted(
     solve: Solve,
     frozen: Collection[str],
     residual: bool,
+    answers: Answers | None,
 ) -> Changed:
     """Weights and biases with which the open heads come closest to what all heads gave."""
     order, layers, embeddings = look_round(model, outputs, sample[0])
@@ -160,6 +171,16 @@ def _fitted(
             if calls > 1:  # its earlier calls have changed too, and what came between them
                 running.close()
                 whole, pruned = _begun(running, model, sample, changed, layers)
+        if answers is not None and drifted:
+            with answers.hearing():
+                for batch, before, after in zip(sample, whole, pruned, strict=True):
+                    before.finish()
+                    wanted_answer = answers.heard()
+                    gates.copy_(closed)
+                    after.finish()
+                    gates.fill_(1.0)
+                    answers.add(wanted_answer, answers.heard(), batch)
+            changed |= answers.fitted()
     return changed
 
 
@@ -191,60 +212,6 @@ def _begun(
     for begun in (*whole, *pruned):
         running.callback(begun.stop)
     return whole, pruned
-
-
-class LeastSquares:
-    """The linear map of values that comes closest to what is missing.
-
-    Sums are in float64, so that the number of batches does not matter.
-
-    Args:
-        constant: the map may also add a constant, on which there is no penalty.
-    """
-
-    def __init__(self, constant: bool) -> None:
-        self.constant = constant
-        self.count = 0
-        self.values = self.missing = self.squares = self.products = torch.zeros(
-            (), dtype=torch.float64
-        )
-
-    def add(self, values: Tensor, missing: Tensor) -> None:
-        """Add a batch: values, and what the map should give for them, a row per position."""
-        # Not all devices have float64.
-        values, missing = values.cpu().double(), missing.cpu().double()
-        if not self.count:
-            rows, columns = values.shape[1], missing.shape[1]
-            self.values, self.missing = values.new_zeros(rows), values.new_zeros(columns)
-            self.squares = values.new_zeros(rows, rows)
-            self.products = values.new_zeros(rows, columns)
-        self.count += len(values)
-        self.values += values.sum(0)
-        self.missing += missing.sum(0)
-        self.squares.addmm_(values.T, values)
-        self.products.addmm_(values.T, missing)
-
-    def refuse_overflow(self, output: Output) -> None:
-        """Refuse sums in which a number was too large for the model's type."""
-        if not (self.squares.isfinite().all() and self.products.isfinite().all()):
-            raise not_finite(output, "fitted")
-
-    def solve(self, ridge: float) -> tuple[Tensor, Tensor]:
-        """The map, a row per output, and the constant.
-
-        Args:
-            ridge: the penalty on the map, in units of the mean square of the values.
-        """
-        squares, products = self.squares, self.products
-        if self.constant:  # sums of the deviations from the mean
-            squares = squares - torch.outer(self.values, self.values) / self.count
-            products = products - torch.outer(self.values, self.missing) / self.count
-        if not len(squares):  # no values: the constant alone
-            return products.T, self.missing / self.count
-        penalty = ridge * squares.diagonal().mean() + torch.finfo(squares.dtype).tiny
-        identity = torch.eye(len(squares), dtype=squares.dtype, device=squares.device)
-        found = torch.linalg.solve(squares + penalty * identity, products).T
-        return found, (self.missing - found @ self.values) / self.count
 
 
 # What replaces the parameters of a projection, from its sums; None ends the fits.

@@ -124,6 +124,12 @@ class Pass:
             own = output.projection.bias if bias is None else bias
             return [nn.functional.linear(values, rows, own)]
 
+    def finish(self) -> None:
+        """Run on to the end of the pass."""
+        while not self._running.dead:
+            with self._own_modes():
+                self._waits = self._running.switch(*self._answer())
+
     def stop(self) -> None:
         """End the pass where it waits."""
         if self._running:
