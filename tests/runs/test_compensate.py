@@ -37,8 +37,9 @@ def test_the_same_heads_with_other_output_projections(
     masks = {hc.HeadMask.load(tmp_path / name / "mask.json") for name in given}
     assert len(masks) == 1
     changed = {n for n, t in found["plain"].items() if not t.equal(found["fit"][n])}
-    assert changed
-    assert all("attention.output.dense" in name for name in changed)
+    fit = {name for name in changed if "attention.output.dense" in name}
+    assert fit
+    assert changed <= fit | {"classifier.weight", "classifier.bias"}  # the last map, if it pays
     assert all(t.equal(found["again"][n]) for n, t in found["fit"].items())
     fitted = results["fit"]
     assert fitted.difference < 1e-5
