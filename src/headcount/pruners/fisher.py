@@ -41,8 +41,8 @@ class FisherSettings(ScoredSettings):
 
     Attributes:
         compensate: make up for the heads that go, as the paper does.
-        tune: do so by one number per head that stays, which its output weights are multiplied by.
-            False fits all output weights, as `compensate` does with other methods.
+        tune: make up for the heads that go by one factor per head that stays, which multiplies its
+            output weights. False fits all output weights, as `compensate` does for other methods.
     """
 
     compensate: bool = True

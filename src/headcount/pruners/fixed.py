@@ -41,8 +41,9 @@ class FixedSettings(PrunerSettings):
     """Which layout is kept from the first step on.
 
     Attributes:
-        like: a mask, its file, or the folder of a pruned model whose layout is followed (Voita et
-            al., Table 2: "from scratch"). None spreads K evenly over the blocks.
+        like: a mask, its file, or the folder of a pruned model, whose layout the training has from
+            the first step (Voita et al., Table 2: "from scratch"). None spreads K evenly over the
+            blocks.
         commit_at: a choice that never changes is final before the training begins.
     """
 

@@ -42,17 +42,18 @@ class HardConcreteSettings(LearnedSettings):
     """What an open head costs, and how log α is learned.
 
     Attributes:
-        penalty_weight: λ, what an open head costs on the mean loss; 0.0015 for the DSP paper's
-            BERT. None takes one that suits any loss. With `steer` it is where the controller
-            starts.
-        steer: beyond the papers: let λ follow the excess of heads until K are expected open (an
-            augmented Lagrangian, with the wanted count falling to K). None steers if there is a
-            keep and no λ.
-        learning_rate: of log α. Voita et al. have that of the model.
-        start: log α of every head at the start. None is 0.5, or with steering the value at which
-            half of the heads (or K if more) are expected open: with all open, a head's worth is
-            hidden by the others. The papers' code starts at random around 0, where half are below
-            the cut already. Far above 1, the gates are stuck at 1 and only the penalty moves them.
+        penalty_weight: price of an open head in the mean loss (λ). A higher one closes more heads.
+            The DSP paper has 0.0015 for BERT. None takes one that suits any loss. With `steer` it
+            is where the controller starts.
+        steer: beyond the papers: let λ follow the excess of heads until K are expected to be open.
+            This is an augmented Lagrangian, in which the wanted count falls to K. None steers if
+            there is a keep and no λ.
+        learning_rate: learning rate of log α. Voita et al. take that of the model.
+        start: log α of every head at the start. None is 0.5 without steering. With steering it is
+            the value at which half of the heads (or K, if that is more) are expected to be open:
+            with all open, a head's worth is hidden by the others. The papers' code starts at random
+            around 0, where half of the heads are below the cut already. Far above 1 the gates are
+            stuck at 1, and only the penalty moves them.
     """
 
     penalty_weight: float | None = field(default=None, metadata=named("lambda"))

@@ -64,7 +64,8 @@ class OsscarSettings(ScoredSettings):
     """How each layer is reconstructed.
 
     Attributes:
-        ridge: what a change of the output weights costs, in units of the mean square of the values.
+        ridge: price of a change of the output weights, in units of the mean square of the values. A
+            higher one keeps them closer to what they were.
         compensate: give the heads that stay the output weights of the reconstruction.
     """
 

@@ -36,10 +36,12 @@ class SurgeonSettings(ScoredSettings):
     """How the ranking is made.
 
     Attributes:
-        measured: compare layers by measurement, in a rehearsal; see `removal_costs`. Without it,
-            the quadratic model of the loss compares them, in one pass over the data.
-        ridge: what a change of the output weights costs, in units of the mean square of the values.
-        compensate: fit the output weights of the heads that stay, as the ranking expects.
+        measured: compare layers by measurement, in a rehearsal of the cut. False compares them by
+            the quadratic model of the loss alone. That takes one pass over the data, and is faster.
+        ridge: price of a change of the output weights, in units of the mean square of the values. A
+            higher one keeps them closer to what they were.
+        compensate: fit the output weights of the heads that stay, as the ranking expects. Turn it
+            off only if the weights must stay as they are.
     """
 
     measured: bool = True
