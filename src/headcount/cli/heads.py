@@ -125,7 +125,7 @@ def remove(
     output: Annotated[Path, option(OUTPUT, "FOLDER", "A new folder for the smaller model.")],
     mask: Annotated[Path | None, option(WHAT, "FILE", "A mask file: the heads to keep.")] = None,
     heads: Annotated[
-        str | None, option(WHAT, "NAMES", "The heads to remove, as encoder.3.7,encoder.0.1.")
+        str | None, option(WHAT, "NAMES", "The heads to remove: encoder.3.7,encoder.0.1.")
     ] = None,
 ) -> None:
     """Cut heads out of a model, and save the smaller one.

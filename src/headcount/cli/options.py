@@ -41,16 +41,22 @@ Text = Annotated[
 Label = Annotated[
     str | None, option(DATA, "COLUMN", "The column with the label, if its name is unusual.")
 ]
-Source = Annotated[str | None, option(DATA, "LANGUAGE", "The language to translate from, as de.")]
-Target = Annotated[str | None, option(DATA, "LANGUAGE", "The language to translate into, as en.")]
+Source = Annotated[
+    str | None, option(DATA, "LANGUAGE", "The language to translate from, such as de.")
+]
+Target = Annotated[
+    str | None, option(DATA, "LANGUAGE", "The language to translate into, such as en.")
+]
 LimitTrain = Annotated[int | None, option(DATA, "N", "Train on this many examples only.")]
 LimitEval = Annotated[int | None, option(DATA, "N", "Evaluate on this many examples only.")]
 MaxLength = Annotated[int | None, option(DATA, "N", "Cut inputs to this many tokens.")]
 BatchSize = Annotated[int | None, option(TRAINING, "N", "Examples per training step.")]
 EvalBatchSize = Annotated[int | None, option(RARE, "N", "Examples per batch of an evaluation.")]
-Seed = Annotated[int | None, option(DATA, "N", "Draws all that is random; 0 if it is not given.")]
+Seed = Annotated[
+    int | None, option(DATA, "N", "The seed of everything random; 0 if it is not given.")
+]
 Option = Annotated[
-    list[str] | None, option(RARE, "NAME=VALUE", "An option that this task alone has; repeatable.")
+    list[str] | None, option(RARE, "NAME=VALUE", "An option that only this task has; repeatable.")
 ]
 AsJson = Annotated[bool, option(OUTPUT, None, "Print JSON, for programs.", "--json")]
 PushToHub = Annotated[
