@@ -323,7 +323,7 @@ def test_the_optimizer_begins_anew_after_the_last_operation(tmp_path: Path) -> N
 def test_a_scheduler_that_cannot_begin_anew_is_told(tmp_path: Path) -> None:
     changes = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}
     trainer = make_trainer(tmp_path, Handover(KEEP), **changes)
-    with pytest.raises(HeadcountError, match="cannot begin anew with the scheduler"):
+    with pytest.raises(HeadcountError, match="cannot start again with the scheduler"):
         trainer.train()
 
 

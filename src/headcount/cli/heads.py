@@ -133,7 +133,7 @@ def remove(
     Examples:
         # Two heads by their names
         headcount remove bert-base-uncased --heads encoder.3.7,encoder.0.1 --output small
-        # All heads but those that a run kept
+        # All heads except those that a run kept
         headcount remove my-model --mask small/mask.json --output cut
     """
     from headcount.atomic import new_folder, refuse_existing

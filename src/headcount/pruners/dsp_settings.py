@@ -193,7 +193,7 @@ class PipelinedDSPSettings(DSPSettings, PostHocSettings):
         super().__post_init__()
         if self.commit_at is not None or self.shed:
             raise HeadcountError(
-                "pipelined DSP trains nothing but its choice, so that there is nothing to train "
+                "pipelined DSP trains only its choice, so that there is nothing to train "
                 "on once heads are cut; leave out commit_at and shed"
             )
 

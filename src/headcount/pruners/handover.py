@@ -130,7 +130,7 @@ class Handover(Pruner):
         return HeadMask.all(self.bound()) if self.present is None else self.present
 
     def commit(self, heads: HeadMask) -> None:
-        """Learn that all heads but these are cut; after the last operation that is final."""
+        """Learn that all heads except these are cut; after the last operation that is final."""
         if int(self.done) == self.settings.operations:
             super().commit(heads)
         else:
@@ -153,7 +153,7 @@ class Handover(Pruner):
 
     @property
     def begins_anew(self) -> bool:
-        """Whether the optimizer and its learning rate are to begin anew now."""
+        """Whether the optimizer and its learning rate are to start again now."""
         return self.settings.anew and int(self.done) == self.settings.operations
 
     def _reached(self, step: int, total_steps: int) -> int:
@@ -192,11 +192,11 @@ class Handover(Pruner):
         """Choose the heads that stay after this operation, and fit their output weights.
 
         Args:
-            model: in training, with the heads that are left; its output weights are changed such
+            model: in training, with the heads that are left. Its output weights are changed so
                 that, once cut, it comes closest to what it gives now.
             batches: what the model takes, labels included.
             step: optimizer steps done.
-            total_steps: of the whole training.
+            total_steps: number of steps of the whole training.
             agree: turns the choice of one process into that of all, before weights are fitted.
 
         Returns:

@@ -65,11 +65,11 @@ class HardConcreteSettings(LearnedSettings):
 class HardConcrete(Pruner):
     """Close heads that do not earn a penalty of λ each.
 
-    Without a λ of yours the gates' gradient is divided by its norm in each block, so that λ means
-    the same for every model, loss and layer; log α is kept within bounds that widen as the training
-    goes on, because a gate far outside is stuck and gets no gradient that could bring it back; and
-    in keep mode λ is steered. With `penalty_weight` all is as in the papers: add
-    `learning_rate=0.1`, and for Voita et al. that of the model.
+    If you give no λ, three things differ from the papers. The gates' gradient is divided by its
+    norm in each block, so that λ means the same for every model, loss and layer. Log α is kept
+    within bounds that widen as the training goes on, because a gate far outside is stuck and gets
+    no gradient that could bring it back. In keep mode λ is steered. With `penalty_weight` all is as
+    in the papers: add `learning_rate=0.1`, and for Voita et al. that of the model.
 
     A group has one gate, which costs λ for each of its heads. In an even layout λ is steered in
     each block by itself, towards the heads that the block keeps. A λ that is not steered knows
@@ -77,7 +77,7 @@ class HardConcrete(Pruner):
     rounded to the nearest K that fits, with one unit in every block at least.
 
     Args:
-        keep: K; None for λ mode, where the number of heads that stay open is what it is.
+        keep: K; None for λ mode, where λ decides how many heads stay open.
         settings: see `HardConcreteSettings`; or λ alone, a number.
         **given: see `Pruner`.
     """
@@ -120,7 +120,7 @@ class HardConcrete(Pruner):
         return given and not getattr(settings, "steer", None)
 
     def prepare(self, number: int) -> None:
-        """Open every gate alike."""
+        """Open every gate equally."""
         if self.steer and len(self._weights) == 1:
             self._weights *= len(self.units.pools)
         self.first = max(number / 2, float(self.count))

@@ -57,7 +57,7 @@ class ScoringData(Protocol):
         """Batches of the training data to score on, which are gone through that many times."""
 
     def told(self, what: str, times: int) -> Callable[[int], None]:
-        """A function to tell how many of so many times something was done."""
+        """A function that reports how many times something was done, and of how many."""
 
     def metric(self) -> Callable[[], float]:
         """Gives the metric of the model as it is gated now; greater is better."""

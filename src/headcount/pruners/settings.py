@@ -1,4 +1,4 @@
-"""The settings of a pruner: one frozen dataclass is all that anybody knows about them.
+"""The settings of a pruner: one frozen dataclass is all that is known about them.
 
 A field's type says what is accepted, its default what holds otherwise, and the docstring what it
 means. Recipes and `--setting` are checked against it, `headcount methods NAME` prints it, and the
@@ -337,7 +337,7 @@ def said(hint: Any) -> str:
 
 
 def expected(hint: Any, value: Any) -> str:
-    """What a type accepts, in words for somebody who gave this value."""
+    """What a type accepts, in words for the one who gave this value."""
     usual = "number (finite, and of a usual size)" if _is_absurd(value) else "number"
     return said(hint).replace("number", usual, 1)
 
