@@ -22,7 +22,7 @@ def batch_size(batch: Batch) -> int:
 
 
 def parts_of(batch: Batch, tokens: int) -> Iterator[Batch]:
-    """A batch of texts in parts of at most so many tokens; of one example at least."""
+    """A batch of texts in parts of at most this many tokens; of one example at least."""
     rows = max(tokens // batch["input_ids"].shape[1], 1)
     for start in range(0, batch_size(batch), rows):
         yield {
@@ -63,7 +63,7 @@ def without_cache(model: nn.Module) -> dict[str, bool]:
 
 
 def without_answers(model: nn.Module, batch: Batch) -> dict[str, Any]:
-    """A batch for a pass whose answer nobody reads: no cache, and no logits where that is possible.
+    """A batch for a pass whose answer is not read: no cache, and no logits where that is possible.
 
     An encoder-decoder makes the inputs of its decoder from the labels, and keeps them.
     """

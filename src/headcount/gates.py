@@ -109,7 +109,7 @@ def _per_present_head(heads: HeadMap, gates: Gates) -> Tensor:
 
 
 def _no_gate(module: nn.Module, args: tuple[Any, ...]) -> None:
-    """What stands in a copy where a gate was: leaves everything as it is."""
+    """Replaces a gate in a copy of the model, and leaves everything as it is."""
 
 
 class GateHook:
@@ -129,7 +129,7 @@ class GateHook:
         self.name, self.head_size = block.name, block.head_size
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A copy of a gated model has no gates: nobody would take them off again."""
+        """A copy of a gated model has no gates: nothing would remove them again."""
         return _no_gate
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -316,7 +316,7 @@ def test_a_fixed_layout_follows_a_pruned_model(tmp_path: Path) -> None:
         Fixed(4, like=mask).bind(hc.find_heads(model))
     with pytest.raises(hc.HeadcountError, match="leave out min_per_block"):
         Fixed(like=mask, min_per_block=1)
-    with pytest.raises(hc.HeadcountError, match="not said"):
+    with pytest.raises(hc.HeadcountError, match="layout is missing"):
         Fixed()
     with pytest.raises(hc.HeadcountError, match="mask"):
         Fixed(like=mask).bind(hc.find_heads(build("gpt2")))

@@ -62,7 +62,7 @@ def test_numbers_may_be_written_short_wherever_they_stand(tmp_path: Path) -> Non
         ("epochs: many", "epochs: 3", r"line 6: epochs is 'many', expected a number"),
         ("keep: [x]", "keep: 12", r"line 4: keep is \['x'\], expected a number or a list"),
         ("taks: mnli", "task: mnli", r"line 2: there is no key taks; did you mean task\?"),
-        ("task: mnli\ntask: sst2", "task: mnli", r"line 3: the key task stands there twice"),
+        ("task: mnli\ntask: sst2", "task: mnli", r"line 3: the key task is there twice"),
         ("keep: [12", "keep: 12", r"line \d+: this is not YAML"),
         ("keep: true", "keep: 12", r"line 4: keep is True, expected"),
         (

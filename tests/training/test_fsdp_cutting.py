@@ -30,7 +30,7 @@ STEPS = 8
 # In double precision; sums over two half batches are rounded differently.
 TOLERANCE = 1e-9
 PRUNERS: dict[str, Callable[[], Pruner]] = {
-    # In the middle, as by default: learn, operate, and begin anew with a fresh optimizer.
+    # In the middle, as by default: learn, operate, and start again with a fresh optimizer.
     "handover": lambda: Handover(KEEP),
     # The optimizer's state is cut twice, and goes on.
     "operations": lambda: Handover(KEEP, operations=2, anew=False),

@@ -51,9 +51,9 @@ def dynamics(
         Path | None, option(OUTPUT, "FOLDER", "A new folder; without it, analyses/ of the study.")
     ] = None,
 ) -> None:
-    """Tell when the selected heads of each run stop changing.
+    """Show when the selected heads of each run stop changing.
 
-    It also tells how warm the gates were then.
+    It also shows how high the temperature of the gates was then.
 
     Examples:
         # The figures go into the study's folder

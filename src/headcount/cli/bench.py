@@ -47,21 +47,21 @@ def bench(
         option(
             METHOD,
             "K",
-            "For one model: heads that random masks keep, as counts or shares: 0.5,12. Eleven "
-            "twelfths down to one if it is not given.",
+            "For one model: heads that random masks keep, as counts or shares: 0.5,12. From "
+            "eleven twelfths down to one if it is not given.",
         ),
     ] = None,
     masks: Annotated[int, option(METHOD, "N", "For one model: masks of each K.", min=1)] = 3,
     beams: Annotated[
-        int, option(METHOD, "N", "Beams of generation, beside a greedy one; 0 for none.", min=0)
+        int, option(METHOD, "N", "Beams of generation, besides greedy; 0 generates nothing.", min=0)
     ] = 5,
-    rounds: Annotated[int, option(RARE, "N", "Time everything this often.", min=3)] = 15,
+    rounds: Annotated[int, option(RARE, "N", "Time everything N times.", min=3)] = 15,
     budget: Annotated[
-        float, option(RARE, "SECONDS", "After this time, a measurement has no further round.")
+        float, option(RARE, "SECONDS", "A measurement begins no new round after this time.")
     ] = 10.0,
     random_weights: Annotated[
         bool,
-        option(RARE, None, "Make models from config.json alone.", "--random-weights"),
+        option(RARE, None, "Read only config.json; weights are random.", "--random-weights"),
     ] = False,
     output: Annotated[
         Path | None, option(OUTPUT, "FOLDER", "A new folder for table, figure and data.")
@@ -70,8 +70,8 @@ def bench(
 ) -> None:
     """Measure size, speed and memory beside the unpruned model.
 
-    Texts are made up, or those of a task. Of one model alone, random heads are removed, for several
-    numbers of kept heads.
+    Texts are made up, or those of a task. If you give one model alone, random heads are removed
+    from it, for several numbers of kept heads.
 
     Examples:
         # A pruned model beside the one that it came from

@@ -15,7 +15,7 @@ def demo(
     output: Annotated[
         Path, option(OUTPUT, "FOLDER", "A folder for models, data and the report.")
     ] = Path("headcount-demo"),
-    seed: Annotated[int, option(DATA, "N", "Draws all that is random.")] = 0,
+    seed: Annotated[int, option(DATA, "N", "The seed of everything random.")] = 0,
 ) -> None:
     """Prune a real 72-head encoder, and show what it costs and gains.
 

@@ -40,11 +40,12 @@ def evaluate(
         option(
             WHAT,
             "NAMES",
-            "Also tasks of lm-evaluation-harness, as piqa,hellaswag; without --data, these only.",
+            "Tasks of lm-evaluation-harness too, such as piqa,hellaswag; without --data, only "
+            "these.",
         ),
     ] = None,
     harness_tasks: Annotated[
-        Path | None, option(RARE, "FOLDER", "YAML files of such tasks of your own.")
+        Path | None, option(RARE, "FOLDER", "YAML files of tasks of your own for --harness.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

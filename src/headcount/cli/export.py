@@ -31,8 +31,8 @@ def export(
         option(
             WHAT,
             "FORM",
-            "plain, remote-code, gguf, mlx, onnx or torch. Without a value, list what each can "
-            "hold of this model.",
+            "plain, remote-code, gguf, mlx, onnx or torch. Without a value, list which of them "
+            "can hold this model.",
         ),
     ] = None,
     output: Annotated[Path | None, option(OUTPUT, "FOLDER", "A new folder for the export.")] = None,
@@ -49,7 +49,7 @@ def export(
     private: options.Private = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a model for programs that lack headcount, checked there.
+    """Write a model for programs that lack headcount, and check it there.
 
     With data and a task, it also compares metric, size and speed of ONNX graphs with the model's.
 

@@ -125,7 +125,7 @@ def remove(
     output: Annotated[Path, option(OUTPUT, "FOLDER", "A new folder for the smaller model.")],
     mask: Annotated[Path | None, option(WHAT, "FILE", "A mask file: the heads to keep.")] = None,
     heads: Annotated[
-        str | None, option(WHAT, "NAMES", "The heads to remove, as encoder.3.7,encoder.0.1.")
+        str | None, option(WHAT, "NAMES", "The heads to remove: encoder.3.7,encoder.0.1.")
     ] = None,
 ) -> None:
     """Cut heads out of a model, and save the smaller one.
@@ -133,7 +133,7 @@ def remove(
     Examples:
         # Two heads by their names
         headcount remove bert-base-uncased --heads encoder.3.7,encoder.0.1 --output small
-        # All heads but those that a run kept
+        # All heads except those that a run kept
         headcount remove my-model --mask small/mask.json --output cut
     """
     from headcount.atomic import new_folder, refuse_existing

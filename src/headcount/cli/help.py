@@ -34,7 +34,7 @@ def option(panel: str, value: str | None, text: str, *names: str, **more: Any) -
 
     Args:
         panel: the panel of the page that it is in.
-        value: what stands for its value, as FILE; None for a switch.
+        value: a name for its value, such as FILE; None for a switch.
         text: what it does. A switch that is on by default is shown as `--no-…`, and its text says
             what that does.
         names: other names than that of the parameter.
@@ -47,7 +47,7 @@ def argument(name: str, text: str) -> Any:
     """Declare an argument.
 
     Args:
-        name: what stands for it, as MODEL.
+        name: its name on the page, such as MODEL.
         text: what it is.
     """
     return typer.Argument(metavar=name, help=text, rich_help_panel=WHAT)
@@ -186,7 +186,7 @@ def name_of(parameter: Any, value: bool = False) -> str:
 
     Args:
         parameter: typer's object for it.
-        value: with what stands for its value.
+        value: with the name of its value.
     """
     if parameter.param_type_name == "argument":
         return str(parameter.metavar) + ("..." if parameter.nargs != 1 else "")

@@ -41,16 +41,22 @@ Text = Annotated[
 Label = Annotated[
     str | None, option(DATA, "COLUMN", "The column with the label, if its name is unusual.")
 ]
-Source = Annotated[str | None, option(DATA, "LANGUAGE", "The language to translate from, as de.")]
-Target = Annotated[str | None, option(DATA, "LANGUAGE", "The language to translate into, as en.")]
+Source = Annotated[
+    str | None, option(DATA, "LANGUAGE", "The language to translate from, such as de.")
+]
+Target = Annotated[
+    str | None, option(DATA, "LANGUAGE", "The language to translate into, such as en.")
+]
 LimitTrain = Annotated[int | None, option(DATA, "N", "Train on this many examples only.")]
 LimitEval = Annotated[int | None, option(DATA, "N", "Evaluate on this many examples only.")]
 MaxLength = Annotated[int | None, option(DATA, "N", "Cut inputs to this many tokens.")]
 BatchSize = Annotated[int | None, option(TRAINING, "N", "Examples per training step.")]
 EvalBatchSize = Annotated[int | None, option(RARE, "N", "Examples per batch of an evaluation.")]
-Seed = Annotated[int | None, option(DATA, "N", "Draws all that is random; 0 if it is not given.")]
+Seed = Annotated[
+    int | None, option(DATA, "N", "The seed of everything random; 0 if it is not given.")
+]
 Option = Annotated[
-    list[str] | None, option(RARE, "NAME=VALUE", "An option that this task alone has; repeatable.")
+    list[str] | None, option(RARE, "NAME=VALUE", "An option that only this task has; repeatable.")
 ]
 AsJson = Annotated[bool, option(OUTPUT, None, "Print JSON, for programs.", "--json")]
 PushToHub = Annotated[
@@ -169,7 +175,7 @@ def _settings_of_method(recipe: Recipe, values: dict[str, Any]) -> None:
 
 
 def _infer_task(values: dict[str, Any]) -> None:
-    """Take language modelling for the task of a language model, unless one is said."""
+    """Take language modelling for the task of a language model, unless one is given."""
     model, told = values.get("model"), values.get("task") is not None
     if not told and isinstance(model, str) and not model.startswith("scratch:"):
         from headcount.loading.folder import is_language_model
@@ -180,7 +186,7 @@ def _infer_task(values: dict[str, Any]) -> None:
 
 def _refuse_missing(values: dict[str, Any], given: Given, where: str) -> None:
     if values.get("model") is None:
-        raise HeadcountError(f"the model is not said{where}; give a model folder or a hub name")
+        raise HeadcountError(f"the model is missing{where}; give a model folder or a hub name")
     inside = values.get("examples")
     named = [
         part.get(name)
@@ -189,11 +195,11 @@ def _refuse_missing(values: dict[str, Any], given: Given, where: str) -> None:
     ]
     if not values.get("data") and not any(named):
         raise HeadcountError(
-            f"the data is not said{where}; give --data, or files as --train and --evaluate"
+            f"the data is missing{where}; give --data, or files as --train and --evaluate"
         )
     _infer_task(values)
     if values.get("task") is None:
-        raise HeadcountError(f"the task is not said{where}; give --task")
+        raise HeadcountError(f"the task is missing{where}; give --task")
 
 
 def names_data(given: Given) -> bool:
@@ -210,7 +216,7 @@ def pairs(given: list[str] | None, as_text: bool = False) -> dict[str, Any]:
 
     Args:
         given: the texts; None for none.
-        as_text: whether a value is a text as it stands, like the prompt `query: `, unless it is in
+        as_text: whether a value is a text as it is, like the prompt `query: `, unless it is in
             quotes. Otherwise YAML reads it.
     """
     from headcount.runs.recipe import NotYamlError, read_yaml

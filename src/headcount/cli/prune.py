@@ -30,8 +30,8 @@ def prune(
         option(
             WHAT,
             "K",
-            "Heads to keep: a count, or a fraction below 1. Several, as 48,24,12, come from one "
-            "training with joint-dsp or pipelined-dsp.",
+            "Heads to keep: a count, or a fraction below 1. With joint-dsp and pipelined-dsp, "
+            "several come from one training: 48,24,12.",
         ),
     ] = None,
     within: Annotated[
@@ -39,24 +39,24 @@ def prune(
         option(
             WHAT,
             "LOSS",
-            "Instead of --keep: the fewest heads that lose at most this part of the metric, as "
-            "0.01. For methods that train nothing.",
+            "Instead of --keep: the fewest heads that lose at most this part of the metric, such "
+            "as 0.01. For methods that train nothing.",
         ),
     ] = None,
     parameters: Annotated[
         float | None,
-        option(WHAT, "SHARE", "Instead of --keep: this share of parameters, as 0.9."),
+        option(WHAT, "SHARE", "Instead of --keep: this share of parameters, such as 0.9."),
     ] = None,
     cache: Annotated[
         float | None,
-        option(WHAT, "SHARE", "Instead of --keep: this share of the key-value cache, as 0.5."),
+        option(WHAT, "SHARE", "Instead of --keep: this share of the key-value cache, such as 0.5."),
     ] = None,
     speed_up: Annotated[
         float | None,
         option(
             WHAT,
             "TIMES",
-            "Instead of --keep: this many times as fast, as 1.2; counted in operations of matrix "
+            "Instead of --keep: this many times as fast, such as 1.2, by the operations of matrix "
             "products.",
         ),
     ] = None,
@@ -94,7 +94,7 @@ def prune(
         option(
             METHOD,
             "UNIT",
-            "What stays or goes together: head, or group, the query heads of one key-value head.",
+            "What stays or goes together: head, or group (the query heads of one key-value head).",
         ),
     ] = None,
     epochs: Annotated[
@@ -102,7 +102,7 @@ def prune(
         option(
             TRAINING,
             "N",
-            "Passes over the training data; 0 takes a fine-tuned model as it is.",
+            "Passes over the training data; 0 for a model that is fine-tuned already.",
         ),
     ] = None,
     learning_rate: Annotated[
@@ -118,16 +118,17 @@ def prune(
         option(
             TRAINING,
             "WEIGHT",
-            "Learn from the unpruned model too: its weight in the loss, as 0.7; labels have the "
-            "rest.",
+            "Learn from the unpruned model too. This is its weight in the loss, such as 0.7; the "
+            "labels get the rest.",
         ),
     ] = None,
     warm_start: Annotated[
-        bool | None, option(TRAINING, None, "Start from the fine-tuned model, whatever the method.")
+        bool | None,
+        option(TRAINING, None, "Start from the fine-tuned model, with every method."),
     ] = None,
     pruning_epochs: Annotated[
         float | None,
-        option(TRAINING, "N", "Passes of a pruning that starts from a fine-tuned model."),
+        option(TRAINING, "N", "Passes while a fine-tuned model is pruned, after a warm start."),
     ] = None,
     resume: Annotated[bool, option(OUTPUT, None, "Go on with a run that was stopped.")] = False,
     to: Annotated[
@@ -135,8 +136,8 @@ def prune(
         option(
             OUTPUT,
             "FORMS",
-            "Also write what other programs load, as plain,gguf, into folders inside the output. "
-            "headcount export lists the forms.",
+            "Also write forms for other programs, such as plain,gguf, into folders inside the "
+            "output. headcount export lists the forms.",
         ),
     ] = None,
     push_to_hub: options.PushToHub = None,
@@ -148,7 +149,7 @@ def prune(
     max_steps: Annotated[int | None, option(RARE, "N", "Stop after this many steps.")] = None,
     pruning_learning_rate: Annotated[
         float | None,
-        option(RARE, "RATE", "The learning rate of a model that was fine-tuned before."),
+        option(RARE, "RATE", "The learning rate once a fine-tuned model is pruned or cut."),
     ] = None,
     labels: Annotated[
         str | None,

@@ -30,10 +30,10 @@ def roles(
         ),
     ] = None,
     frequencies: Annotated[
-        Path | None, option(DATA, "FILE", "A larger text that tells which tokens are rare.")
+        Path | None, option(DATA, "FILE", "A larger text, to count which tokens are rare.")
     ] = None,
     mask: Annotated[
-        Path | None, option(WHAT, "FILE", "A mask.json whose kept heads to mark.")
+        Path | None, option(WHAT, "FILE", "A mask.json; the heads that it keeps are marked.")
     ] = None,
     study: Annotated[
         Path | None,

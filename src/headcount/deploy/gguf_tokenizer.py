@@ -25,7 +25,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 Json = dict[str, Any]
 
 # The ways to split text that llama.cpp knows, by their regular expressions in `tokenizer.json`;
-# with them, whether a word that is a token as it stands skips the merges.
+# with them, whether a word that is a token as it is skips the merges.
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _END = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"

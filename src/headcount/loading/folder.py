@@ -117,7 +117,7 @@ def _why_not_loaded(source: str, error: Exception) -> str:
             "weights, which is never run; give weights in safetensors"
         )
     reason = first_line(error)
-    if " " not in reason:  # a KeyError says nothing but the key
+    if " " not in reason:  # a KeyError says only the key
         reason = f"{type(error).__name__}: {reason}"
     return (
         f"cannot load a model from {source}: {reason}; give a folder as save_pretrained wrote it, "

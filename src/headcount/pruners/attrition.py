@@ -28,9 +28,11 @@ class AttritionSettings(PrunerSettings):
     """When heads leave, and how it is decided which.
 
     Attributes:
-        countdown: when heads leave: the shares of the training at which that begins and ends, and
-            the power of the curve. A power of 3 loses most of them early and the last ones slowly.
-        memory: share of the running mean that a step leaves as it is.
+        countdown: start, end and power. Heads leave between these two shares of the training. A
+            power of 3 loses most of them early and the last ones slowly; 1 loses them at a constant
+            rate.
+        memory: share of the running mean that a step leaves as it is. A higher one looks further
+            back.
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
             fairly.
         shed: cut heads that have left out of the model while it trains. It changes only the time

@@ -53,7 +53,7 @@ class Pruner(nn.Module):
         keep: K, a count, or a fraction below 1, of the heads in the scope; for DSP also several;
             None for pruners that find their own, and to rank all heads down to the last.
         settings: an instance of `settings_class`, or the name of a preset; None for the defaults.
-        seed: of the noise and of random starts; the same seed gives the same run.
+        seed: draws the noise and random starts; the same seed gives the same run.
         **given: single settings, in place of those in `settings`.
     """
 
@@ -183,7 +183,7 @@ class Pruner(nn.Module):
 
         Args:
             step: optimizer steps done.
-            total_steps: of the whole training.
+            total_steps: number of steps of the whole training.
         """
         commit_at = self.settings.commit_at
         if commit_at is None or step < commit_at * total_steps:
@@ -201,7 +201,7 @@ class Pruner(nn.Module):
         return self.settings.commit_at is not None
 
     def commit(self, heads: HeadMask) -> None:
-        """Learn that all heads but these are cut; if that leaves no choice, it is final."""
+        """Learn that all heads except these are cut; if that leaves no choice, it is final."""
         self.present = heads
         if len(self.counts) == 1 and heads == self.mask():
             self.committed = heads

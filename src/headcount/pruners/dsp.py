@@ -155,10 +155,10 @@ class JointDSP(Pruner):
         """The heads that can still be kept at the end; None for all.
 
         When the cooldown is over, gates are hard, and w moves only where the noise lets a closed
-        head overtake a kept one: the difference of two Gumbel variables is logistic, so with
+        head overtake a kept one. The difference of two Gumbel variables is logistic. So with
         logits l that happens with probability σ(l_closed − l_kept) in a step. Summed over the kept
-        heads and the steps that are left this bounds the chance that a head is ever selected
-        again; where it is negligible, the head gets no gradient any more, and will not return.
+        heads and the steps that are left, this bounds the chance that a head is ever selected
+        again. Where it is negligible, the head gets no gradient any more, and will not return.
         """
         final = super().lasting(step, total_steps)
         choosing = self.choosing_steps(total_steps)
@@ -230,7 +230,7 @@ def _scaled(w: Tensor, scale: float) -> Tensor:
 
 
 class PipelinedDSP(JointDSP):
-    """Choose K heads of a model that is already fine-tuned; all of it but w is frozen.
+    """Choose K heads of a model that is already fine-tuned; all of it except w is frozen.
 
     Args:
         keep: K, or several.

@@ -35,31 +35,35 @@ class DSPSettings(LearnedSettings):
     temperature has fallen.
 
     Attributes:
-        preset: the papers' settings (Table 2 and the code), in place of the defaults. Others that
-            are given go before it.
+        preset: the papers' settings (Table 2 and the code) instead of the defaults. Settings that
+            are given too replace those of the preset.
         annealing: how the temperature falls; with `commit_at`, within the time until then. In a
-            recipe it is true; `end` holds the end temperature from the first step, as the authors'
-            code does without annealing (Fig. 7b); `start`, or false, stays at the start
-            temperature.
-        start_temperature: temperature of the first step. High ones make all gates equal.
-        end_temperature: temperature when the cooldown is over. Low ones make gates hard.
-        cooldown: steps in which the temperature falls, or a share of the training up to 1.0.
-        learning_rate: of w, in an optimizer like Adam.
-        spread: w starts uniformly between minus and plus this.
-        first: what w starts from: random numbers, or the log of the scores that Michel gives the
-            model as it is on 512 training examples. That needs a fine-tuned model.
-        scale: standard deviation of the logits at the start and at the end of the cooldown,
-            whatever w has grown to. The noise's is 1.28. None leaves w as it is.
+            recipe, true lets it fall, and `end` holds the end temperature from the first step, as
+            the authors' code does without annealing (Fig. 7b). `start`, or false, stays at the
+            start temperature.
+        start_temperature: temperature of the first step. A high one makes all gates nearly equal.
+        end_temperature: temperature when the cooldown is over. A low one makes gates nearly 0 or 1.
+        cooldown: number of steps in which the temperature falls, or a share of the training up to
+            1.0.
+        learning_rate: learning rate of w, in an optimizer like Adam. With a high one, w may decide
+            before the temperature has fallen.
+        spread: each w starts at a random number between minus this and this.
+        first: what w starts from: `random` numbers, or `michel`, the log of the scores that Michel
+            gives the model as it is on 512 training examples. That needs a fine-tuned model.
+        scale: standard deviation of the logits at the start and at the end of the cooldown, however
+            large w has grown. That of the noise is 1.28. None takes w as it is.
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
             fairly.
-        clamp: cut gates above 1 to 1. The relaxed gates of the paper may exceed 1.
-        shed: cut heads that cannot come back while training, once the cooldown is over; see
-            `JointDSP.lasting`.
-        relaxation: what the soft gates are: gumbel, the paper's soft top-K of noisy logits, or
-            poisson, the exact probabilities of being among the K.
-        hard: multiply by K heads that are drawn in each step, with the soft gates' gradient behind
-            them, so that training sees what evaluation will.
-        countdown: begin with all heads and fall to K, as attrition does. None has K from the start.
+        clamp: cut gates above 1 down to 1. The relaxed gates of the paper may exceed 1.
+        shed: cut heads that cannot come back while the model trains, once the cooldown is over; see
+            `JointDSP.lasting`. The rest of the training is then faster.
+        relaxation: what the soft gates are. `gumbel` is the paper's soft top-K of noisy logits.
+            `poisson` is the exact probability of being among the K, without noise; try it in a
+            short training.
+        hard: multiply by K heads that are drawn in each step, so that training sees what evaluation
+            will. The gradient is that of the soft gates.
+        countdown: begin with all heads and fall to K, as attrition does: start, end and power, or
+            true for [0.05, 0.55, 3]. None has K heads from the start.
     """
 
     annealing: Annealing = WARM_TO_COLD
@@ -189,7 +193,7 @@ class PipelinedDSPSettings(DSPSettings, PostHocSettings):
         super().__post_init__()
         if self.commit_at is not None or self.shed:
             raise HeadcountError(
-                "pipelined DSP trains nothing but its choice, so that there is nothing to train "
+                "pipelined DSP trains only its choice, so that there is nothing to train "
                 "on once heads are cut; leave out commit_at and shed"
             )
 

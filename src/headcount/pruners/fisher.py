@@ -41,8 +41,8 @@ class FisherSettings(ScoredSettings):
 
     Attributes:
         compensate: make up for the heads that go, as the paper does.
-        tune: do so by one number per head that stays, which its output weights are multiplied by.
-            False fits all output weights, as `compensate` does with other methods.
+        tune: make up for the heads that go by one factor per head that stays, which multiplies its
+            output weights. False fits all output weights, as `compensate` does for other methods.
     """
 
     compensate: bool = True
@@ -52,7 +52,7 @@ class FisherSettings(ScoredSettings):
 class Fisher(ScoredOnData):
     """Keep K heads by the Fisher information of their gates; call `fit` before `mask`.
 
-    The paper searches within a number of operations, here the K heads with the most information
+    The paper searches within a number of operations. Here the K heads with the most information
     stay. Then heads of one layer are swapped while that lowers what the layer loses. So the choice
     for one K is not part of a ranking for all. The gates of a group are one gate.
 
@@ -141,7 +141,7 @@ def fisher_information(model: nn.Module, batches: Iterable[Batch]) -> dict[str, 
 
 
 def _of_units(matrix: Tensor, size: int) -> Tensor:
-    """The information of the gates of groups of so many heads, each of which is one gate."""
+    """The information of the gates of groups of this many heads, each of which is one gate."""
     by_row: Tensor = matrix.unflatten(0, (-1, size)).sum(1)
     by_both: Tensor = by_row.unflatten(1, (-1, size)).sum(2)
     return by_both
@@ -175,7 +175,7 @@ def rearranged(kept: Tensor, fisher: Tensor) -> Tensor:
 
 
 def _tuned(output: Output, sums: LeastSquares, size: int) -> Changed | None:
-    """The output weights of the units that stay, each of so many inputs, times its gate."""
+    """The output weights of the units that stay, each of this many inputs, times its gate."""
     if not output.kept:
         return {}
     weight = output.weight()[:, output.kept].cpu().double()

@@ -41,9 +41,10 @@ class FixedSettings(PrunerSettings):
     """Which layout is kept from the first step on.
 
     Attributes:
-        like: a mask, its file, or the folder of a pruned model whose layout is followed (Voita et
-            al., Table 2: "from scratch"). None spreads K evenly over the blocks.
-        commit_at: a choice that never changes is final before the training begins.
+        like: a mask, its file, or the folder of a pruned model, whose layout the training has from
+            the first step (Voita et al., Table 2: "from scratch"). None spreads K evenly over the
+            blocks.
+        commit_at: 0, because a choice that never changes is final before the training begins.
     """
 
     like: HeadMask | str | Path | None = None
@@ -93,7 +94,7 @@ class Fixed(Pruner):
         self.like = like if isinstance(like, HeadMask) else None
         if not self.told and self.like is None:
             raise HeadcountError(
-                "a fixed layout is not said; give keep, a number of heads, or like, the mask of a "
+                "a fixed layout is missing; give keep, a number of heads, or like, the mask of a "
                 "pruned model"
             )
 

@@ -33,8 +33,8 @@ class FlapSettings(ScoredSettings):
     """How fluctuation is measured, and whether the bias makes up for what goes.
 
     Attributes:
-        squared: square the fluctuation of each input before it is standardised. The authors' code
-            does so for attention, the formula of the paper does not.
+        squared: square the fluctuation of each input before it is standardised, as the authors'
+            code does for attention. The formula of the paper does not.
         compensate: add the mean of what the heads that go gave to the bias of the output
             projection. A model without such a bias gets one, if its class has a switch for it.
     """

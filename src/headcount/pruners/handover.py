@@ -37,21 +37,24 @@ class HandoverSettings(PrunerSettings):
     """When the operations are, and what each does.
 
     Attributes:
-        countdown: when the operations are, as shares of the training at which they begin and end,
-            and how many heads each leaves, by the power of the curve. One operation needs the end
-            alone. After a warm start it is [0, 0, 1]: one operation, at once.
-        operations: how many; they are equally far apart, the last at the countdown's end. More
-            than one keep the usual countdown also after a warm start.
-        anew: let the optimizer and the learning rate start again after the last operation, since
-            what is left has much to learn.
-        fit: let the heads that stay make up at once, by their output weights, for those that go;
-            they train on from there. Where no step follows they do anyway.
-        measured: compare layers by measurement in an operation, as the surgeon does. Worth its
-            time where few of many heads stay.
-        sample: training examples that an operation looks at; a count, not a share.
-        ridge: what a change of the output weights costs, in units of the mean square of the values.
-        rate: the model's learning rate when it starts again; None for the same as before. What was
-            just cut may need a lower one. In a recipe it is `pruning_learning_rate`.
+        countdown: start, end and power. The operations are between these two shares of the
+            training, and the power of the curve decides how many heads each one leaves. With one
+            operation, only the end counts: a later end leaves more steps to learn the task, and
+            fewer to the small model. After a warm start it is [0, 0, 1]: one operation, at once.
+        operations: number of operations. They are equally far apart, and the last one is at the
+            countdown's end. More than one ranks the heads again after each cut, and keeps the usual
+            countdown after a warm start too.
+        anew: start the optimizer and the learning rate again after the last operation, because the
+            heads that stay have much to learn.
+        fit: fit the output weights of the heads that stay at each operation, so that they make up
+            at once for those that go. If no training step follows, they are fitted in any case.
+        measured: compare layers by measurement in an operation, as the surgeon does. It takes
+            longer, and is worth it where few of many heads stay.
+        sample: number of training examples that an operation looks at; a count, not a share.
+        ridge: price of a change of the output weights, in units of the mean square of the values. A
+            higher one keeps them closer to what they were.
+        rate: the model's learning rate when it starts again; None for the same as before. A model
+            that was just cut may need a lower one. In a recipe it is `pruning_learning_rate`.
     """
 
     countdown: Countdown = OPERATING
@@ -127,7 +130,7 @@ class Handover(Pruner):
         return HeadMask.all(self.bound()) if self.present is None else self.present
 
     def commit(self, heads: HeadMask) -> None:
-        """Learn that all heads but these are cut; after the last operation that is final."""
+        """Learn that all heads except these are cut; after the last operation that is final."""
         if int(self.done) == self.settings.operations:
             super().commit(heads)
         else:
@@ -150,7 +153,7 @@ class Handover(Pruner):
 
     @property
     def begins_anew(self) -> bool:
-        """Whether the optimizer and its learning rate are to begin anew now."""
+        """Whether the optimizer and its learning rate are to start again now."""
         return self.settings.anew and int(self.done) == self.settings.operations
 
     def _reached(self, step: int, total_steps: int) -> int:
@@ -189,11 +192,11 @@ class Handover(Pruner):
         """Choose the heads that stay after this operation, and fit their output weights.
 
         Args:
-            model: in training, with the heads that are left; its output weights are changed such
+            model: in training, with the heads that are left. Its output weights are changed so
                 that, once cut, it comes closest to what it gives now.
             batches: what the model takes, labels included.
             step: optimizer steps done.
-            total_steps: of the whole training.
+            total_steps: number of steps of the whole training.
             agree: turns the choice of one process into that of all, before weights are fitted.
 
         Returns:

@@ -42,17 +42,18 @@ class HardConcreteSettings(LearnedSettings):
     """What an open head costs, and how log α is learned.
 
     Attributes:
-        penalty_weight: λ, what an open head costs on the mean loss; 0.0015 for the DSP paper's
-            BERT. None takes one that suits any loss. With `steer` it is where the controller
-            starts.
-        steer: beyond the papers: let λ follow the excess of heads until K are expected open (an
-            augmented Lagrangian, with the wanted count falling to K). None steers if there is a
-            keep and no λ.
-        learning_rate: of log α. Voita et al. have that of the model.
-        start: log α of every head at the start. None is 0.5, or with steering the value at which
-            half of the heads (or K if more) are expected open: with all open, a head's worth is
-            hidden by the others. The papers' code starts at random around 0, where half are below
-            the cut already. Far above 1, the gates are stuck at 1 and only the penalty moves them.
+        penalty_weight: price of an open head in the mean loss (λ). A higher one closes more heads.
+            The DSP paper has 0.0015 for BERT. None takes one that suits any loss. With `steer` it
+            is where the controller starts.
+        steer: beyond the papers: let λ follow the excess of heads until K are expected to be open.
+            This is an augmented Lagrangian, in which the wanted count falls to K. None steers if
+            there is a keep and no λ.
+        learning_rate: learning rate of log α. Voita et al. take that of the model.
+        start: log α of every head at the start. None is 0.5 without steering. With steering it is
+            the value at which half of the heads (or K, if that is more) are expected to be open:
+            with all open, a head's worth is hidden by the others. The papers' code starts at random
+            around 0, where half of the heads are below the cut already. Far above 1 the gates are
+            stuck at 1, and only the penalty moves them.
     """
 
     penalty_weight: float | None = field(default=None, metadata=named("lambda"))
@@ -64,11 +65,11 @@ class HardConcreteSettings(LearnedSettings):
 class HardConcrete(Pruner):
     """Close heads that do not earn a penalty of λ each.
 
-    Without a λ of yours the gates' gradient is divided by its norm in each block, so that λ means
-    the same for every model, loss and layer; log α is kept within bounds that widen as the training
-    goes on, because a gate far outside is stuck and gets no gradient that could bring it back; and
-    in keep mode λ is steered. With `penalty_weight` all is as in the papers: add
-    `learning_rate=0.1`, and for Voita et al. that of the model.
+    If you give no λ, three things differ from the papers. The gates' gradient is divided by its
+    norm in each block, so that λ means the same for every model, loss and layer. Log α is kept
+    within bounds that widen as the training goes on, because a gate far outside is stuck and gets
+    no gradient that could bring it back. In keep mode λ is steered. With `penalty_weight` all is as
+    in the papers: add `learning_rate=0.1`, and for Voita et al. that of the model.
 
     A group has one gate, which costs λ for each of its heads. In an even layout λ is steered in
     each block by itself, towards the heads that the block keeps. A λ that is not steered knows
@@ -76,7 +77,7 @@ class HardConcrete(Pruner):
     rounded to the nearest K that fits, with one unit in every block at least.
 
     Args:
-        keep: K; None for λ mode, where the number of heads that stay open is what it is.
+        keep: K; None for λ mode, where λ decides how many heads stay open.
         settings: see `HardConcreteSettings`; or λ alone, a number.
         **given: see `Pruner`.
     """
@@ -119,7 +120,7 @@ class HardConcrete(Pruner):
         return given and not getattr(settings, "steer", None)
 
     def prepare(self, number: int) -> None:
-        """Open every gate alike."""
+        """Open every gate equally."""
         if self.steer and len(self._weights) == 1:
             self._weights *= len(self.units.pools)
         self.first = max(number / 2, float(self.count))

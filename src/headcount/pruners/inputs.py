@@ -33,7 +33,7 @@ class InputSums:
         count: tokens so far, without padding.
         total: the sum of each input.
         squares: the sum of each input's square.
-        products: XᵀX, the sum of x xᵀ; empty if nobody asked for it.
+        products: XᵀX, the sum of x xᵀ; empty if it was not asked for.
     """
 
     def __init__(self, output: Output, products: bool = False) -> None:

@@ -27,8 +27,8 @@ class MagnitudeSettings(PostHocSettings):
     """How layers are compared.
 
     Attributes:
-        normalise: divide the scores of each block by their ℓ2 norm, because weights of different
-            layers are not of one size.
+        normalise: divide the scores of each block by their ℓ2 norm, because the weights of
+            different layers differ in size.
     """
 
     normalise: bool = True

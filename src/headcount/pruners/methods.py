@@ -92,7 +92,7 @@ def make_pruner(
         name: of the method.
         keep: K; None for methods that find their own.
         given: its settings, as a recipe has them.
-        seed: of the run.
+        seed: the seed of the run.
         warm: the model is fine-tuned already.
         rate: learning rate of a model that was fine-tuned before; None for the same.
         rank_all: rank all heads down to the last, for any K.

@@ -30,12 +30,12 @@ class MichelSettings(ScoredSettings):
     """How heads are scored and removed.
 
     Attributes:
-        step: heads to remove before they are scored again, or a share of them below 1. None scores
-            once and removes all at once.
+        step: number of heads to remove before the rest is scored again; below 1, a share of them.
+            None scores once and removes all at once, which is faster.
         until: stop before the metric falls below this share of the unpruned model's. The keep may
-            then be left out. Of runs only: in Python, give `fit` a function.
-        granularity: where the absolute value is taken: per example as in the paper, per token as
-            in its authors' code, or per batch as in others'.
+            then be left out. For runs only: in Python, give `fit` a function.
+        granularity: where the absolute value is taken: per `example` as in the paper, per `token`
+            as in its authors' code, or per `batch` as in others'.
         normalise: divide the scores of each block by their ℓ2 norm, as the paper does.
     """
 

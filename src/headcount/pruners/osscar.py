@@ -28,8 +28,8 @@ from headcount.pruners.surgeon import refuse_no_ridge
 from headcount.surgery.offloaded import refuse_offloaded
 from headcount.surgery.outputs import outputs_of
 
-# What heads are chosen on layer by layer, when all of it is in memory at once: so many tokens, and
-# so many answers at least.
+# What heads are chosen on layer by layer, when all of it is in memory at once: this many tokens,
+# and at least this many answers.
 TOKENS, ANSWERS = 160_000, 512
 
 
@@ -64,7 +64,8 @@ class OsscarSettings(ScoredSettings):
     """How each layer is reconstructed.
 
     Attributes:
-        ridge: what a change of the output weights costs, in units of the mean square of the values.
+        ridge: price of a change of the output weights, in units of the mean square of the values. A
+            higher one keeps them closer to what they were.
         compensate: give the heads that stay the output weights of the reconstruction.
     """
 
@@ -231,7 +232,7 @@ def _rises(layer: Layer) -> Tensor:
 
 
 def best(layer: Layer, keep: int) -> Tensor:
-    """The units of a layer to keep, so many of them: True for each that stays.
+    """The units of a layer to keep, this many of them: True for each that stays.
 
     The others go in turn, the one that raises the objective least each time. Then units are
     swapped.

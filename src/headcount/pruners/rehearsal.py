@@ -22,7 +22,7 @@ from headcount.pruners.distance import Distance
 from headcount.pruners.recall import Recall
 from headcount.surgery.outputs import Output, listening
 
-# What layers are compared on: so many answers at least, and so many tokens.
+# What layers are compared on: at least this many answers, and this many tokens.
 ANSWERS, TOKENS = 256, 2048
 
 
@@ -77,13 +77,13 @@ class Rehearsal:
         self._recall = Recall(model, self._outputs, first, lambda: self._distance.place)
 
     def without(self, layer: int, more: int) -> float:
-        """The distance if so many more units of a layer were gone."""
+        """The distance if this many more units of a layer were gone."""
         output = self._outputs[layer]
         with self._tried(layer, more), self._recall.before(output):
             return self._measured()
 
     def remove(self, layer: int, more: int) -> None:
-        """Go on without so many more units of a layer."""
+        """Go on without this many more units of a layer."""
         self.gone[layer] += more
         self._fit(layer, self.gone[layer])
         self._recall.forget(self._outputs[layer])
@@ -131,7 +131,7 @@ def measured_course(
     """Let units go in turn until `keep` are left, or no more may go.
 
     Each time, units of the layer go that the answers change least without. Most layers need not be
-    measured anew for that: what was measured before others went is nearly always too little. So
+    measured again for that: what was measured before others went is nearly always too little. So
     only the layer that seems cheapest is, until one is cheapest by a new measurement.
 
     Args:

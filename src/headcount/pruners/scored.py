@@ -31,9 +31,9 @@ class ScoredSettings(PostHocSettings):
     In Python, give `fit` the batches, and those of `own_answers` to score without labels.
 
     Attributes:
-        sample: share of the training data to score on.
-        labels: which labels the scores are found with. "given" takes those of the data. "none" lets
-            the model draw them from its own answers, so that those of the data need not be right.
+        sample: share of the training data to score on. A smaller one is faster.
+        labels: labels to find the scores with. `given` takes those of the data. `none` lets the
+            model draw them from its own answers, so that those of the data need not be right.
     """
 
     sample: float = 1.0
@@ -57,7 +57,7 @@ class ScoringData(Protocol):
         """Batches of the training data to score on, which are gone through that many times."""
 
     def told(self, what: str, times: int) -> Callable[[int], None]:
-        """A function to tell how many of so many times something was done."""
+        """A function that reports how many times something was done, and of how many."""
 
     def metric(self) -> Callable[[], float]:
         """Gives the metric of the model as it is gated now; greater is better."""

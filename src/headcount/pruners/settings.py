@@ -1,4 +1,4 @@
-"""The settings of a pruner: one frozen dataclass is all that anybody knows about them.
+"""The settings of a pruner: one frozen dataclass is all that is known about them.
 
 A field's type says what is accepted, its default what holds otherwise, and the docstring what it
 means. Recipes and `--setting` are checked against it, `headcount methods NAME` prints it, and the
@@ -55,16 +55,21 @@ class PrunerSettings:
 
     Attributes:
         kinds: decide about heads of these kinds only: encoder, decoder, cross. All others stay.
-        layers: decide about heads of these layers only. All others stay.
-        min_per_block: leave at least this many heads in each block.
-        even: keep the same number of heads in every layer, and choose freely which. Layers that
-            had different numbers keep the same share. K must fit; a fraction is rounded to one.
-        unit: what goes or stays together: a head, or a group of query heads that share a key-value
-            head, so that the cache shrinks too. K is a number of heads all the same.
-        freeze: patterns of parameter names, such as `model.decoder.*`, that do not train while
-            the pruner is attached. Voita et al. freeze the decoder while they prune the encoder.
-        commit_at: a share of the training after which the choice is final. The trainer then cuts
-            the other heads out and trains the small model on. None chooses to the end.
+        layers: decide about heads of these layers only, counted from 0. All others stay.
+        min_per_block: leave at least this many heads in each block. 1 keeps every block from losing
+            all of its heads.
+        even: keep the same number of heads in every layer; which ones is free. Turn it on for
+            runtimes that want a plain configuration: vLLM, MLX, transformers without headcount.
+            Layers that had different numbers keep the same share. K must fit; a fraction is rounded
+            to one that does.
+        unit: what goes or stays together: `head`, a single head, or `group`, all query heads that
+            share a key-value head. Take groups to shrink the key-value cache. K is a number of
+            heads in both cases.
+        freeze: patterns of parameter names that do not train while the pruner is attached, such as
+            `model.decoder.*`. Voita et al. freeze the decoder while they prune the encoder.
+        commit_at: share of the training after which the choice is final. The trainer then cuts the
+            other heads out and trains the small model on, which is faster. None chooses until the
+            end.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -157,11 +162,11 @@ class PostHocSettings(PrunerSettings):
     """Settings of pruners that do not train the model's weights.
 
     Attributes:
-        compensate: fit the output weights of the heads that stay, in closed form, so that they
-            make up for those that go.
-        compensate_sample: training examples to fit them on, drawn with the run's seed. None takes
-            as many as have 160,000 tokens, 512 at least and 4,096 at most; of language models and
-            images it takes 512.
+        compensate: fit the output weights of the heads that stay, by least squares, so that they
+            make up for those that go. It is worth most where nothing is trained after the cut.
+        compensate_sample: number of training examples to fit them on, drawn with the run's seed.
+            None takes as many as have 160,000 tokens, at least 512 and at most 4,096. For language
+            models and images it takes 512.
     """
 
     compensate: bool = False
@@ -186,10 +191,11 @@ class LearnedSettings(PrunerSettings):
     """How a pruner that learns parameters of its own trains them.
 
     Attributes:
-        decay: let their learning rate follow the trainer's schedule. False keeps it constant.
-        clip: longest gradient of these parameters, clipped apart from the model's; none leaves it
-            as it is. with-model clips both together at the trainer's `max_grad_norm`, so that a
-            large one shrinks that step of the model too.
+        decay: let the learning rate of the pruner's own parameters follow the trainer's schedule.
+            False keeps it constant.
+        clip: longest gradient of the pruner's own parameters, clipped apart from the model's. None
+            leaves it as it is. `with-model` clips both together at the trainer's `max_grad_norm`. A
+            large gradient then shrinks that step of the model too.
     """
 
     decay: bool = True
@@ -331,7 +337,7 @@ def said(hint: Any) -> str:
 
 
 def expected(hint: Any, value: Any) -> str:
-    """What a type accepts, in words for somebody who gave this value."""
+    """What a type accepts, in words for the one who gave this value."""
     usual = "number (finite, and of a usual size)" if _is_absurd(value) else "number"
     return said(hint).replace("number", usual, 1)
 

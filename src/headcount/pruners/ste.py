@@ -25,12 +25,12 @@ class STESettings(LearnedSettings):
     and a spread of 0.5, and no balance.
 
     Attributes:
-        learning_rate: of w, in an optimizer like Adam. In the paper 0.5.
-        spread: w starts uniformly between minus and plus this. In the paper 0.5.
+        learning_rate: learning rate of w, in an optimizer like Adam. In the paper 0.5.
+        spread: each w starts at a random number between minus this and this. In the paper 0.5.
         balance: divide the gates' gradient by its norm in each block, so that layers are compared
             fairly. In the paper false.
-        countdown: begin with all heads and fall to K, as attrition does. None has K heads from the
-            start, as in the paper.
+        countdown: begin with all heads and fall to K, as attrition does: start, end and power, or
+            true for [0.05, 0.55, 3]. None has K heads from the start, as in the paper.
     """
 
     learning_rate: float = 0.05

@@ -1,7 +1,7 @@
 """Surgeon: heads that the others can replace are the first to go.
 
-Michel et al. ask how much the loss feels a head as the model stands. What counts after a cut is how
-much it misses the head when the output weights of the others were fitted anew. A head that says
+Michel et al. ask how much the loss feels a head as the model is. What counts after a cut is how
+much it misses the head when the output weights of the others were fitted again. A head that says
 what others say too is missed little then. That is Optimal Brain Surgeon (Hassibi and Stork 1993),
 with whole heads for weights.
 """
@@ -36,10 +36,12 @@ class SurgeonSettings(ScoredSettings):
     """How the ranking is made.
 
     Attributes:
-        measured: compare layers by measurement, in a rehearsal; see `removal_costs`. Without it,
-            the quadratic model of the loss compares them, in one pass over the data.
-        ridge: what a change of the output weights costs, in units of the mean square of the values.
-        compensate: fit the output weights of the heads that stay, as the ranking expects.
+        measured: compare layers by measurement, in a rehearsal of the cut. False compares them by
+            the quadratic model of the loss alone. That takes one pass over the data, and is faster.
+        ridge: price of a change of the output weights, in units of the mean square of the values. A
+            higher one keeps them closer to what they were.
+        compensate: fit the output weights of the heads that stay, as the ranking expects. Turn it
+            off only if the weights must stay as they are.
     """
 
     measured: bool = True
@@ -126,7 +128,7 @@ def removal_costs(
         scope: which heads.
         batches: what the model takes, labels included.
         ridge: what a change of the output weights costs, in units of the mean square of the values.
-        down_to: measure until so many heads are left; None does not measure.
+        down_to: measure until this many heads are left; None does not measure.
         tell: receives the number of heads, or groups, that are gone in the rehearsal.
     """
     heads = find_heads(model)

@@ -30,9 +30,9 @@ class TaylorSettings(ScoredSettings):
     """How the changes of a head's weights are added up.
 
     Attributes:
-        form: "element" adds up the absolute change of each single weight. "vector" takes the
-            weights of a channel as one, so that their changes may cancel: a row of a query, key or
-            value projection, a column of an output projection.
+        form: how changes are added up. `element` takes the absolute change of each single weight.
+            `vector` takes the weights of a channel as one, so that their changes may cancel: a row
+            of a query, key or value projection, or a column of an output projection.
     """
 
     form: Form = "element"

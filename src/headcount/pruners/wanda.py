@@ -27,7 +27,7 @@ class WandaSettings(ScoredSettings):
 
     Attributes:
         normalise: divide the scores of each block by their ℓ2 norm. Inputs grow from layer to
-            layer, so that without it nearly all heads of the last layers stay.
+            layer. Without it, nearly all heads of the last layers stay.
     """
 
     normalise: bool = True

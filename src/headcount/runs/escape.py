@@ -32,7 +32,7 @@ def csv_text(columns: Iterable[object], rows: Iterable[Iterable[object]]) -> str
 
 
 def _csv_cell(cell: object) -> str:
-    """One cell; a text that a spreadsheet would run stands after an apostrophe."""
+    """One cell; a text that a spreadsheet would run gets an apostrophe in front."""
     if not isinstance(cell, str):
         text = "" if _is_missing(cell) else str(cell)
     else:

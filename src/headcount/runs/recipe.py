@@ -173,7 +173,7 @@ def _note_lines(node: yaml.Node | None, key: Key, lines: dict[Key, int]) -> None
             inner, line = (*key, str(name.value)), name.start_mark.line + 1
             if inner in lines:
                 raise NotYamlError(
-                    f"the key {name.value} stands there twice, first in line {lines[inner]}; "
+                    f"the key {name.value} is there twice, first in line {lines[inner]}; "
                     "remove one",
                     line,
                 )

@@ -252,7 +252,7 @@ class ScoringRun:
         return Told(batches, self.run.progress, rounds)
 
     def told(self, what: str, times: int) -> Callable[[int], None]:
-        """A function to tell how many of so many times something was done."""
+        """A function that reports how many times something was done, and of how many."""
         begun = False
 
         def tell(done: int) -> None:

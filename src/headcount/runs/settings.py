@@ -87,8 +87,8 @@ class TrainingSettings:
             alone.
         distil_temperature: softens the teacher's answers; a higher one shows more of the answers
             it finds unlikely. None for 2.
-        distil_hidden: also learn from the teacher's hidden states; None does.
-        max_steps: stop after this many steps, whatever the epochs say. Use it to try a recipe.
+        distil_hidden: also learn from the teacher's hidden states. None does; False does not.
+        max_steps: stop after this many steps, for any number of epochs. Use it to try a recipe.
         batch_size: examples per step and process. If memory runs out, lower it and raise
             `accumulation` by the same factor. None for 32; for language models, 8 blocks of text.
         eval_batch_size: examples per batch of an evaluation. It changes speed and memory only.
@@ -280,7 +280,7 @@ class RunSettings:
 
     @property
     def goal(self) -> Goal | None:
-        """What the pruned model shall be instead of a number of heads; None if that is not said."""
+        """What the pruned model shall be, instead of a number of heads; None if not given."""
         asked = {name: getattr(self, name) for name in FIGURES}
         goals = [Goal(name, value) for name, value in asked.items() if value is not None]
         return goals[0] if goals else None

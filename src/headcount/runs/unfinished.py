@@ -110,7 +110,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _refuse_other_run(folder: Path, settings: dict[str, Any], data: str, resume: bool) -> None:
-    """Refuse to go on with another run; one that has no checkpoint yet simply begins anew."""
+    """Refuse to go on with another run; one that has no checkpoint yet simply starts again."""
     if _is_bare(folder):
         write_text(folder / SETTINGS, json.dumps(settings, indent=2) + "\n")
         write_text(folder / DATA, json.dumps({"digest": data}) + "\n")
@@ -134,7 +134,7 @@ def refuse_other_data(folder: Path, data: str) -> None:
     if begun != data:
         raise HeadcountError(
             f"the data have changed since {folder} was begun; restore them to go on, or delete "
-            "the folder to begin anew"
+            "the folder to start again"
         )
 
 
@@ -144,14 +144,14 @@ def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:
         begun = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise HeadcountError(
-            f"{folder} is in the way: it has no readable {SETTINGS}; delete it to begin anew"
+            f"{folder} is in the way: it has no readable {SETTINGS}; delete it to start again"
         ) from error
     changed = first_change(begun, json.loads(json.dumps(settings)))
     if changed is not None:
         key, before, after = changed
         raise HeadcountError(
             f"{folder} was begun with {key} {before}, but now it is {after}; give the same "
-            "settings to go on, or delete the folder to begin anew"
+            "settings to go on, or delete the folder to start again"
         )
 
 

@@ -51,7 +51,7 @@ def compensate(
     through the model twice, as it was and as it becomes, and waits at every block for the others.
     So the hidden states of the whole sample are in memory at once, those of one layer.
 
-    At last the linear map that a classifier answers with is fitted, so that its answers come
+    Last, the linear map that a classifier answers with is fitted, so that its answers come
     closest to the old ones. A model whose logits do not come from such a map keeps what it has.
 
     Call it before `remove_heads`, with the same mask. The model keeps all its heads. Under

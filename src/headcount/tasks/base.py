@@ -55,7 +55,7 @@ class DataSettings:
         limit_eval: how many examples of every evaluation set to use, drawn with `seed`; None
             for all.
         seed: draws the examples when they are limited. Give runs that you compare the same one,
-            whatever their own seeds are.
+            even if their own seeds differ.
         weights_seed: draws the first weights of a model that is made from scratch.
         evaluate_only: no training data are needed, so they may be missing.
         cache: the folder that keeps prepared data for later runs; None for the usual one.

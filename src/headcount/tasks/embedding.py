@@ -1,7 +1,7 @@
-"""Embedding: sentences in, vectors out that stand in for those of the unpruned encoder.
+"""Embedding: sentences in, vectors out that replace those of the unpruned encoder.
 
 There are no labels. What a pruned encoder must keep is the vector of each sentence. Where people
-have said how alike two sentences are, that is measured as well.
+have said how similar two sentences are, that is measured too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EmbeddingOptions:
     Attributes:
         pooling: how a bare encoder makes one vector of those of its tokens: mean, cls or max. None
             for an encoder of sentence-transformers, which says it.
-        prompt: what stands before every sentence, as `query: `; None for the default prompt of a
+        prompt: what is put before every sentence, as `query: `; None for the default prompt of a
             folder of sentence-transformers.
         reference: the encoder whose vectors are to be kept; None for the model itself. Give it to
             evaluate a model that was pruned before.
@@ -231,7 +231,7 @@ class Embedding(Task):
         return [float(value) for value in cosines]
 
     def gold(self, output: EvalPrediction, split: str) -> Sequence[float] | None:
-        """How alike the sentences of each pair are; None if nobody said it."""
+        """How similar the sentences of each pair are; None if there are no scores."""
         gold = self._gold[split]
         return None if gold is None else [float(score) for score in gold]
 

@@ -57,7 +57,7 @@ class Reading:
 
     Attributes:
         longest: how many tokens of it; the others are cut off.
-        prompt: what stands before it.
+        prompt: what is put before it.
         lower: whether it is put into lower case first.
         prompt_tokens: how many tokens the prompt has; some poolings leave them out.
     """
@@ -104,7 +104,7 @@ def reading_of(source: str, tokenizer: Processor, prompt: str | None) -> Reading
     Args:
         source: a folder or a name on the hub.
         tokenizer: the encoder's.
-        prompt: what stands before every text; None for the folder's default.
+        prompt: what is put before every text; None for the folder's default.
     """
     folder = folder_of(source)
     inner = Path(inner_place(str(folder)))

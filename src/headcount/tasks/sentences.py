@@ -15,7 +15,7 @@ from headcount.tasks.texts import HELD_OUT
 
 SCORES = ("score", "similarity", "similarity_score", "relatedness_score")
 _EVALUATION = ("validation", "valid", "val", "dev", "eval", "evaluation", "test")
-_SHARE = 10  # one sentence in so many is held out
+_SHARE = 10  # one sentence in this many is held out
 _MOST = 2000  # but no more than this
 
 
@@ -25,8 +25,8 @@ class Sentences:
 
     Attributes:
         source: where they come from, for messages.
-        texts: the sentences. Of pairs, the two of a pair stand one after the other.
-        scores: how alike the two of each pair are; empty if nobody said it.
+        texts: the sentences. The two of a pair follow each other.
+        scores: how similar the two of each pair are; empty if there are none.
     """
 
     source: str
@@ -114,7 +114,7 @@ def sentences_of(table: Table, settings: DataSettings, scored: bool) -> Sentence
     columns = [table.texts(name) for name in names]
     if scored and settings.label is not None and len(names) != 2:
         raise HeadcountError(
-            f"{settings.label} cannot say how alike two sentences are: {table.source} has "
+            f"{settings.label} cannot say how similar two sentences are: {table.source} has "
             f"{len(names)} column of sentences; name two with --text, or leave out --label"
         )
     score = settings.label or (_score_column(table) if len(names) == 2 else None)
@@ -157,14 +157,14 @@ def _numbers(table: Table, column: str) -> list[float]:
         if not math.isfinite(number):
             raise HeadcountError(
                 f"row {row} of {table.source} has {value!r} as {column}, expected a number that "
-                "says how alike two sentences are; name the column with --label"
+                "says how similar two sentences are; name the column with --label"
             )
         found.append(number)
     return found
 
 
 def _held_out(part: Sentences) -> tuple[Sentences, Sentences]:
-    """Sentences to train on, and every tenth to evaluate on: neighbours may be alike.
+    """Sentences to train on, and every tenth to evaluate on: neighbours may be similar.
 
     Of pairs with scores, every tenth pair, and what is in none of these to train on.
     """

@@ -178,7 +178,7 @@ def _read_group(files: list[Path], read_file: Callable[[Path], Table]) -> Table:
     plain = [file for file in files if file.suffix != ".gz"] or files
     if len(plain) > 1:
         raise HeadcountError(
-            f"{plain[0]} and {plain[1].name} have the same name but for the ending; name the one "
-            "to use"
+            f"{plain[0]} and {plain[1].name} have the same name except for the ending; name the "
+            "one to use"
         )
     return read_file(plain[0])

@@ -25,7 +25,7 @@ HELD_OUT = "held-out"  # the evaluation set of a text that has none
 WHOLE = "text"  # the evaluation set of a text that is only evaluated
 _TEST = ("test",)
 _VALIDATION = ("validation", "valid", "val", "dev", "eval")
-_SHARE = 10  # one part in so many is held out
+_SHARE = 10  # one part in this many is held out
 _LEAST = 12_000  # characters that are held out at least: about a window of 2,048 tokens
 
 

@@ -1,4 +1,4 @@
-"""How alike two lots of vectors are, besides the cosine: similarities and nearest neighbours.
+"""How similar two sets of vectors are, besides the cosine: similarities and nearest neighbours.
 
 A vector may move as long as the sentences near it stay the same: that is what a search needs.
 """

@@ -42,7 +42,7 @@ def load_teacher(teacher: PreTrainedModel, folder: Path) -> None:
     except OSError as error:
         raise HeadcountError(
             f"{folder} has no {TEACHER}, so the training cannot go on as it began; give the "
-            "folder of the training, or begin anew"
+            "folder of the training, or start again"
         ) from error
 
 

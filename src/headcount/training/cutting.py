@@ -152,7 +152,7 @@ def refuse_uncuttable(args: TrainingArguments, unknown_shards: bool) -> None:
     for is_so, what in (
         (args.load_best_model_at_end, "load_best_model_at_end, which takes an earlier checkpoint"),
         (args.save_only_model, "save_only_model, which leaves the optimizer out of checkpoints"),
-        (args.ignore_data_skip, "ignore_data_skip, which begins the epoch anew"),
+        (args.ignore_data_skip, "ignore_data_skip, which begins the epoch again"),
     ):
         if is_so:
             raise HeadcountError(

@@ -29,7 +29,7 @@ def begin_anew(
     """
     if not isinstance(scheduler, LambdaLR):
         raise HeadcountError(
-            f"the learning rate cannot begin anew with the scheduler "
+            f"the learning rate cannot start again with the scheduler "
             f"{SchedulerType(args.lr_scheduler_type).value}; "
             "take linear, cosine or another that is a function of the step, or give anew=False"
         )

@@ -152,12 +152,12 @@ class Roles(Analysis):
             f"{100 * rule.syntactic:.0f} points more often than the best fixed position, relations "
             f"with {rule.cases} cases or more), {counts['rare']} for rare tokens (on one of the "
             f"{rule.rarest} least frequent in at least {rule.rare:.0%} of cases), "
-            f"{counts['duplicate']} for duplicates (where a token stands elsewhere too, there "
+            f"{counts['duplicate']} for duplicates (where a token is elsewhere too, there "
             f"in at least {rule.duplicate:.0%} of cases); a head may have several roles, "
             f"{counts['other']} have none. Weights on special tokens are left out "
             f"before the largest is taken; {resting} heads rest on special tokens in more than "
             f"{rule.special:.0%} of cases. {self.sentences} sentences; criteria of Voita et al. "
-            "(2019), but for duplicates."
+            "(2019), except for duplicates."
         )
 
     def table(self) -> pd.DataFrame:

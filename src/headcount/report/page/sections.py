@@ -109,10 +109,10 @@ class Picture:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise HeadcountError(f"{path} cannot be read: {error}; write it anew") from error
+            raise HeadcountError(f"{path} cannot be read: {error}; write it again") from error
         start = text.find("<svg")
         if start < 0 or not text.rstrip().endswith("</svg>"):
-            raise HeadcountError(f"{path} is damaged, it is not a whole SVG; write it anew")
+            raise HeadcountError(f"{path} is damaged, it is not a whole SVG; write it again")
         return cls(text[start:], says)
 
 
