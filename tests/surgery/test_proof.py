@@ -19,6 +19,14 @@ def test_a_model_that_is_cut_exactly_is_proved_and_left_as_it_is() -> None:
     assert len(hc.find_heads(model)) == heads
 
 
+def test_rounding_of_large_outputs_is_no_difference() -> None:
+    model = build("bert")
+    *_, last = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
+    with torch.no_grad():
+        last.weight.mul_(1e4)
+    assert 1e-5 < hc.prove_removal(model, INPUTS) < 1e-1
+
+
 def test_a_model_that_is_cut_wrongly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = llama_with(ScaledHeads, monkeypatch)
     monkeypatch.setenv("HEADCOUNT_PROBE", "0")  # the trial would refuse it before

@@ -32,8 +32,8 @@ def prove_removal(
         model: the model, in evaluation mode; it is not changed.
         inputs: the keyword arguments of one forward pass.
         mask: the heads to keep; a random half of them if left out.
-        tolerance: the largest accepted difference, in the unit of the outputs. Raise it for a
-            model in half precision.
+        tolerance: the largest accepted difference, as a share of the largest output, or of 1 if
+            all outputs are smaller. Raise it for a model in half precision.
 
     Returns:
         The largest absolute difference between the outputs.
@@ -54,12 +54,18 @@ def prove_removal(
     difference = max(
         (_difference(*pair) for pair in zip(expected, found, strict=True)), default=0.0
     )
-    if not difference <= tolerance:
+    limit = tolerance * max([1.0, *map(_largest, expected)])
+    if not difference <= limit:
         raise HeadcountError(
             f"the cut model differs from the masked one by {difference:.2e}, more than "
-            f"{tolerance:.0e}; its attention is not what headcount takes it for"
+            f"{limit:.0e}; its attention is not what headcount takes it for"
         )
     return difference
+
+
+def _largest(values: Tensor) -> float:
+    finite = values[values.isfinite()].abs()
+    return float(finite.max()) if finite.numel() else 0.0
 
 
 def _difference(expected: Tensor, found: Tensor) -> float:
