@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -109,6 +110,20 @@ def test_the_ridge_is_the_one_with_the_least_error_of_rows_left_out() -> None:
     noise.add(values[:10], torch.randn(10, 3, generator=draw, dtype=torch.float64))
     change, _ = noise.solve(noise.best_ridge())  # fewer rows than values: nothing to learn
     assert float(change.abs().max()) < 0.1
+
+
+def test_from_one_example_again_and_again_only_the_constant_is_learned() -> None:
+    """It differs from its mean by rounding, which is nothing to learn from."""
+    draw = torch.Generator().manual_seed(0)
+    values, missing = torch.randn(1, 20, generator=draw), torch.randn(1, 3, generator=draw)
+    for times in range(1, 30):
+        sums = LeastSquares(constant=True)
+        for _ in range(times):
+            sums.add(values, missing)
+        assert sums.best_ridge() == math.inf
+        change, constant = sums.solve(math.inf)
+        assert not change.any()
+        assert torch.allclose(constant, missing.double())
 
 
 def test_padding_and_places_without_a_label_do_not_count() -> None:
