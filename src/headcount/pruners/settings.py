@@ -157,8 +157,8 @@ class PostHocSettings(PrunerSettings):
     """Settings of pruners that do not train the model's weights.
 
     Attributes:
-        compensate: fit the output weights of the heads that stay, in closed form, so that they
-            make up for those that go.
+        compensate: fit the output weights of the heads that stay, and the last map of a classifier,
+            in closed form, so that they make up for those that go.
         compensate_sample: training examples to fit them on, drawn with the run's seed. None takes
             as many as have 160,000 tokens, 512 at least and 4,096 at most; of language models and
             images it takes 512.
