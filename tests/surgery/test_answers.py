@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -12,13 +13,24 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertForTokenClassification,
+    BlipConfig,
+    BlipForConditionalGeneration,
     PreTrainedModel,
+    Wav2Vec2Config,
+    Wav2Vec2ForCTC,
 )
 
 import headcount as hc
 from headcount.surgery.answers import find_answers
 from headcount.surgery.least_squares import LeastSquares
 from tests.tiny import build, families
+
+TINY = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
+}
 
 
 def classifier(cls: type[PreTrainedModel]) -> PreTrainedModel:
@@ -111,6 +123,20 @@ def test_the_ridge_is_the_one_with_the_least_error_of_rows_left_out() -> None:
     assert float(change.abs().max()) < 0.1
 
 
+def test_from_one_example_again_and_again_only_the_constant_is_learned() -> None:
+    """It differs from its mean by rounding, which is nothing to learn from."""
+    draw = torch.Generator().manual_seed(0)
+    values, missing = torch.randn(1, 20, generator=draw), torch.randn(1, 3, generator=draw)
+    for times in range(1, 30):
+        sums = LeastSquares(constant=True)
+        for _ in range(times):
+            sums.add(values, missing)
+        assert sums.best_ridge() == math.inf
+        change, constant = sums.solve(math.inf)
+        assert not change.any()
+        assert torch.allclose(constant, missing.double())
+
+
 def test_padding_and_places_without_a_label_do_not_count() -> None:
     model, sample = classifier(BertForTokenClassification), texts(20)
     mask = hc.HeadMask.random(hc.find_heads(model), keep=3, seed=0)
@@ -137,3 +163,43 @@ def test_what_is_frozen_stays() -> None:
     model, batch = classifier(BertForSequenceClassification), texts(1)[0]
     assert find_answers(model, batch, ()) is not None
     assert find_answers(model, batch, ("classifier.weight",)) is None
+
+
+def test_a_map_that_is_used_elsewhere_too_stays() -> None:
+    """Blip writes with its embeddings; its class does not say so."""
+    config = BlipConfig(
+        text_config=TINY | {"vocab_size": 40, "encoder_hidden_size": 16},
+        vision_config=TINY | {"image_size": 8, "patch_size": 4},
+        tie_word_embeddings=True,
+    )
+    writer = BlipForConditionalGeneration(config).eval()
+    shown = {"pixel_values": torch.randn(4, 3, 8, 8), **texts(1)[0]}
+    with torch.no_grad():
+        assert find_answers(writer, shown, ()) is None
+    model, batch = classifier(BertForTokenClassification), texts(1)[0]
+    assert find_answers(model, batch, ()) is not None
+    model.second = torch.nn.Linear(16, 3)
+    model.second.weight = model.classifier.weight
+    assert find_answers(model, batch, ()) is None
+
+
+def test_frames_of_a_shorter_recording_do_not_count() -> None:
+    """A waveform has many samples for each answer."""
+    torch.manual_seed(0)
+    config = Wav2Vec2Config(
+        **TINY
+        | {"vocab_size": 6, "conv_dim": (8, 8), "conv_kernel": (4, 4), "conv_stride": (2, 2)},
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=2,
+        num_conv_pos_embedding_groups=1,
+        feat_extract_norm="layer",
+    )
+    model = Wav2Vec2ForCTC(config).eval()
+    found = find_answers(model, {"input_values": torch.randn(2, 80)}, ())
+    assert found is not None
+    heard = torch.randn(2, 18, 16), torch.randn(2, 18, 6)
+    mask = torch.ones(2, 80).long()
+    mask[1, 40:] = 0
+    found.add(heard, heard, model, {"attention_mask": mask})
+    frames = int(model._get_feat_extract_output_lengths(torch.tensor(40)))
+    assert found._sums.count == 18 + frames

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, XLMConfig, XLMModel
 
 import headcount as hc
 from headcount import HeadcountError
@@ -405,3 +405,19 @@ def test_a_layer_that_changes_its_inputs_is_not_begun_twice() -> None:
     found = weights(model)
     for name, weight in weights(same).items():
         torch.testing.assert_close(found[name], weight)
+
+
+def test_a_layer_that_is_given_a_cache_is_not_begun_twice() -> None:
+    """XLM makes a cache for every pass, and nothing tells it not to."""
+    torch.manual_seed(0)
+    config = XLMConfig(vocab_size=VOCABULARY, emb_dim=16, n_layers=3, n_heads=4, pad_index=1)
+    model = XLMModel(config).eval()
+    family = family_named("bert")
+    batches, mask = sample(family), hc.HeadMask.random(hc.find_heads(model), keep=6, seed=0)
+    wanted = run(model, batches[0])
+    missed = difference(closed(model, mask, batches[0]), wanted)
+    hc.compensate(model, mask, batches)
+    fitted = closed(model, mask, batches[0])
+    assert difference(fitted, wanted) < missed
+    hc.remove_heads(model, mask)
+    assert difference(run(model, batches[0]), fitted) < CLOSE

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import (
     Pooling,
     Transformer,
 )
-from transformers import EvalPrediction
+from transformers import EvalPrediction, T5Config, T5EncoderModel, XLMConfig, XLMModel
 
 import headcount as hc
 from headcount import HeadcountError
@@ -38,7 +38,7 @@ from headcount.study.run import run_study
 from headcount.tasks.base import DataSettings
 from headcount.tasks.embedding import Embedding
 from headcount.tasks.models import load_tokenizer
-from headcount.tasks.sentence_encoder import distance, load_sentence_encoder
+from headcount.tasks.sentence_encoder import as_sentence_encoder, distance, load_sentence_encoder
 from headcount.tasks.vectors import same_neighbours
 from tests.small_task import BAD, GOOD, WORDS, save_encoder
 from tests.tiny import build
@@ -376,6 +376,22 @@ def test_dropout_is_never_drawn_while_vectors_are_learned(bare: str, recomputes:
     assert recomputes == any(part.training for part in model.modules() if part is not model)
     model.eval()
     assert not any(part.training for part in model.modules())
+
+
+@pytest.mark.parametrize("name", ["xlm", "t5"])
+def test_nor_by_a_model_that_draws_it_without_a_module(name: str) -> None:
+    torch.manual_seed(0)
+    if name == "xlm":
+        model: Any = XLMModel(XLMConfig(vocab_size=50, emb_dim=16, n_layers=2, n_heads=4))
+    else:
+        config = T5Config(d_model=16, d_kv=4, d_ff=32, num_layers=2, num_heads=4)
+        model = T5EncoderModel(config)
+        model.gradient_checkpointing_enable()
+    model = as_sentence_encoder(model, [Pooling(16, "mean")], None, 16, 0).train()
+    ids = torch.arange(5, 21)[None]
+    first, second = (model(input_ids=ids).logits for _ in range(2))
+    assert torch.equal(first, second)
+    assert model.training
 
 
 @pytest.mark.parametrize("changed", ["lower", "prompt", "length", "positions"])

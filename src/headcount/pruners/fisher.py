@@ -28,10 +28,11 @@ from headcount.surgery.outputs import Output
 from headcount.surgery.paused import Changed
 
 # The authors' damping, which holds the gates near 1, and the range in which a layer's gates are
-# believed. Their code solves the normal equations by LSMR with this damping. Here they are solved
-# at once, which is what LSMR comes close to. Their code compares with a teacher that has more
-# heads than the model, by a schedule, and leaves the first layer's heads as they are. Here, as in
-# the text of the paper, the teacher is the unpruned model, and all layers are tuned.
+# believed. Here, as in the text of the paper, it is the damping of min ‖Am - b‖². Their code gives
+# LSMR the normal equations with it, which damps less where A is large. A constant is fitted there
+# with the gates and then dropped, the teacher has more heads than the model, by a schedule, and the
+# first layer's heads stay as they are. Here there is no constant, the teacher is the unpruned
+# model, and all layers are tuned.
 DAMPING, LARGEST_GATE = 1.0, 10.0
 
 

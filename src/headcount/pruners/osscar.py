@@ -252,7 +252,8 @@ def objective(layer: Layer, gone: Sequence[int]) -> float:
 def locally_best(kept: Tensor, layer: Layer) -> Tensor:
     """The units to keep, as many as before, after swaps that lower the objective of the layer.
 
-    The swap that lowers it most comes first, until none does.
+    The swap that lowers it most comes first, until none does. The authors' code swaps five heads at
+    a time, those that seem best one by one.
 
     Args:
         kept: True for each unit that stays.

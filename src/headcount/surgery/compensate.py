@@ -179,7 +179,7 @@ def _fitted(
                     gates.copy_(closed)
                     after.finish()
                     gates.fill_(1.0)
-                    answers.add(wanted_answer, answers.heard(), batch)
+                    answers.add(wanted_answer, answers.heard(), model, batch)
             changed |= answers.fitted()
     return changed
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from headcount.surgery.outputs import Output, not_finite
 
 RIDGES = tuple(10.0**power for power in range(-4, 3))  # that cross-validation chooses from
+SAME = 1e-12  # the variance of equal values in float32, as a share of their mean square, is below
 
 
 class LeastSquares:
@@ -74,13 +75,15 @@ class LeastSquares:
         """The ridge by generalised cross-validation (Golub, Heath and Wahba 1979).
 
         Use it where each row is an example of its own: rows may be hardly more than values then,
-        and a small ridge would learn them by heart. It is infinite if a constant alone is better.
+        and a small ridge would learn them by heart. It is infinite if a constant alone is better,
+        and if the values are the same in all rows, except for rounding.
         """
         squares, products, lost = self._deviations()
+        size, count = float(squares.diagonal().mean()), self.count - self.constant
+        if not (count and size > SAME * float(self.squares.diagonal().mean())):
+            return math.inf
         eigenvalues, vectors = torch.linalg.eigh(squares)
         along = (vectors.T @ products).square().sum(1)
-        size = float(squares.diagonal().mean())
-        count = self.count - self.constant
         error = partial(_left_out, eigenvalues.clamp(min=0.0), along, lost, count)
         return min((math.inf, *RIDGES), key=lambda ridge: error(ridge * size))
 

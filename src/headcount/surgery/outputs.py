@@ -140,7 +140,7 @@ def tokens_among(values: Tensor, model: nn.Module, batch: Batch, kind: Kind) -> 
     rows = values.flatten(0, -2)
     counts = rows.new_ones(len(rows)).bool()
     places_first = getattr(getattr(model, "config", None), "model_type", None) == "fsmt"
-    for marks in _marks(model, batch, kind, shape[0] if places_first else shape[-1]):
+    for marks in token_marks(model, batch, kind, shape[0] if places_first else shape[-1]):
         for turned in (marks.T, marks) if places_first else (marks,):  # its logits are not
             if turned.shape == shape:
                 counts &= turned.flatten().to(rows.device)
@@ -148,8 +148,15 @@ def tokens_among(values: Tensor, model: nn.Module, batch: Batch, kind: Kind) -> 
     return rows[counts]
 
 
-def _marks(model: nn.Module, batch: Batch, kind: Kind, length: int) -> list[Tensor]:
-    """True where there is a token, for each tensor of the batch that says so."""
+def token_marks(model: nn.Module, batch: Batch, kind: Kind, length: int) -> list[Tensor]:
+    """True where there is a token, for each tensor of the batch that says so.
+
+    Args:
+        model: says how many positions it makes of a waveform.
+        batch: what the model takes.
+        kind: of the block whose positions they are.
+        length: how many positions an example has.
+    """
     config = getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False) and kind != "encoder":
         mask, labels = batch.get("decoder_attention_mask"), batch.get("labels")

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from greenlet import getcurrent, greenlet
 from torch import Tensor, nn
+from transformers import Cache
 
 from headcount.batch import Batch, other_forward, without_answers
 from headcount.surgery.offloaded import fetched
@@ -217,8 +218,9 @@ def look_round(
     """The projections in the order of their first calls, with the number of calls.
 
     Also their layers, and the embeddings that passes may share. A layer is the innermost member of
-    a list of modules. One that changes its own inputs cannot be begun twice, and is left out. So
-    are embeddings that the model changes in place.
+    a list of modules. One that changes its own inputs cannot be begun twice, and is left out. So is
+    one that is given a cache, which it would add to again: some models have it and no `use_cache`.
+    Embeddings that the model changes in place are left out, too.
     """
     looked_up: dict[str, list[tuple[Tensor, int]]] = {}
     calls: dict[str, int] = {}
@@ -228,6 +230,8 @@ def look_round(
 
     def begin(name: str, module: nn.Module, args: Any, given: Any) -> None:
         begun[name] = [(tensor, tensor._version) for tensor in tensors_in((args, given))]
+        if any(isinstance(value, Cache) for value in (*args, *given.values())):
+            del begun[name]
 
     def hear(output: Output, values: Tensor, answer: Tensor) -> None:
         calls[output.name] = calls.get(output.name, 0) + 1

@@ -6,7 +6,8 @@ What sentence-transformers does after the model is no part of the weights that a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from transformers import (
     AutoModelForTextEncoding,
     PreTrainedModel,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.generic import ModelOutput
 
 from headcount.errors import HeadcountError
@@ -145,7 +147,8 @@ def as_sentence_encoder(
         files, vector_size = folder, width
 
         def forward(self, *args: Any, labels: Tensor | None = None, **inputs: Any) -> Any:
-            states = super().forward(*args, **inputs)
+            with _evaluating_alone(self):
+                states = super().forward(*args, **inputs)
             given = {**inputs, "prompt_length": prompt_tokens}
             if self.config.output_hidden_states:
                 given["all_layer_embeddings"] = states.hidden_states
@@ -159,12 +162,14 @@ def as_sentence_encoder(
         def train(self, mode: bool = True) -> Any:
             """Change the mode, but never draw dropout: the vectors to be met have none.
 
-            A module that gives up activations for memory does so only in training mode.
+            A layer that gives up activations for memory does so only in training mode. It then
+            draws what it asks for itself, and not a module inside it; few kinds of layers do.
             """
             super().train(mode)
             for part in self.modules():
                 checkpoints = getattr(part, "gradient_checkpointing", False)
-                part.training = mode and (part is self or checkpoints)
+                is_layer = isinstance(part, GradientCheckpointingLayer)
+                part.training = mode and (part is self or (is_layer and checkpoints))
             return self
 
     taken = inspect.signature(own.forward)
@@ -178,6 +183,19 @@ def as_sentence_encoder(
     Encoder.__module__ = own.__module__
     model.__class__ = Encoder
     return model
+
+
+@contextmanager
+def _evaluating_alone(module: nn.Module) -> Iterator[None]:
+    """Have a module in evaluation mode, but none inside it, until the block ends."""
+    if not module.training:  # a graph is made of such a model, and shows no change of modes
+        yield
+        return
+    module.training = False
+    try:
+        yield
+    finally:
+        module.training = True
 
 
 def distance(vectors: Tensor, wanted: Tensor) -> Tensor:
