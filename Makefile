@@ -12,7 +12,7 @@ MATRIX := oldest between old-torch python3.12
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-deploy test-matrix $(MATRIX:%=test-%) test-slow lint format docs coverage bench clean
+.PHONY: help install demo test test-deploy test-matrix $(MATRIX:%=test-%) test-slow lint format docs dist coverage bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ docs: $(INSTALLED)  ## renew the tables of settings, build the site into build/s
 	.venv/bin/python docs/settings_tables.py
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --clean
 	@echo "open build/site/index.html"
+
+dist: $(INSTALLED)  ## build the source distribution and the wheel into dist
+	rm -rf dist
+	.venv/bin/python -m build --no-isolation
 
 coverage: $(INSTALLED)  ## measure which model families headcount understands
 	.venv/bin/python benchmarks/families.py

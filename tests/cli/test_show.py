@@ -65,6 +65,25 @@ def test_what_breaks_off_is_not_shown_as_done(terminal: Console, out: StringIO) 
     assert "1/3" in out.getvalue().split("\x1b[2K")[-1]
 
 
+def test_the_time_left_of_a_stage_is_shown_where_it_is_known(
+    terminal: Console, out: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Bars(terminal) as bars:
+        now = 0.0
+        monkeypatch.setattr(bars.stages, "get_time", lambda: now)
+        bars.begin("counting")
+        bars.advance(1)
+        assert "left" not in screen(bars, out)  # of how many it is one, nobody knows
+        bars.begin("fine-tuning", 20)
+        assert "left" not in screen(bars, out)
+        for done in (5, 10):
+            now += 30
+            bars.advance(done)
+        assert "0:01:00 left" in screen(bars, out)
+        bars.begin("writing")
+        assert "left" not in screen(bars, out)
+
+
 def test_one_run_keeps_its_stages_on_the_screen(terminal: Console, out: StringIO) -> None:
     with Bars(terminal) as bars:
         bars.begin("fine-tuning", 20)

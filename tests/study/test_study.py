@@ -278,9 +278,10 @@ def test_a_study_goes_on_when_a_setting_is_newer_than_it(
     study: Path, finished: Path, tmp_path: Path
 ) -> None:
     folder = shutil.copytree(finished, tmp_path / "out")
-    begun = json.loads((folder / "study.json").read_text())
-    del begun["training"]["recovery_epochs"]
-    (folder / "study.json").write_text(json.dumps(begun))
+    for file in (folder / "study.json", *folder.glob("runs/*/settings.json")):
+        begun = json.loads(file.read_text())
+        del begun["training"]["recovery_epochs"], begun["harness"]  # None, and an empty list
+        file.write_text(json.dumps(begun))
     run_study(StudySettings.read(study), folder)
     assert len(hc.load_study(folder)) == ROWS
 

@@ -80,8 +80,7 @@ class Bars:
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            _StageTimeLeft(),
             TextColumn("{task.fields[note]}", style="dim"),
             console=console,
         )
@@ -188,6 +187,14 @@ class Bars:
     def say(self, line: str) -> None:
         """Show a line above the bars."""
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class _StageTimeLeft(TimeRemainingColumn):
+    """The time left for a stage; nothing where that is not known, or no time is left."""
+
+    def render(self, task: Task) -> Text:
+        left = super().render(task)
+        return Text(f"{left} left", left.style) if task.time_remaining else Text("")
 
 
 class _TimeLeft(ProgressColumn):

@@ -158,10 +158,13 @@ def refuse_other_settings(folder: Path, settings: dict[str, Any]) -> None:
 def first_change(begun: dict[str, Any], now: dict[str, Any]) -> tuple[str, Any, Any] | None:
     """The first setting that differs, with its old and its new value; "unsaid" for None.
 
-    A missing setting counts as None: settings that a later version adds do nothing when None.
+    A setting that is missing on one side may be None or an empty list on the other: settings that a
+    later version adds do nothing then.
     """
     for key in sorted({*begun, *now}):
         before, after = begun.get(key), now.get(key)
+        if not (key in begun and key in now) and before in (None, []) and after in (None, []):
+            continue
         if isinstance(before, dict) and isinstance(after, dict):
             inside = first_change(before, after)
             if inside is not None:
