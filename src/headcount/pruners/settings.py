@@ -163,7 +163,8 @@ class PostHocSettings(PrunerSettings):
 
     Attributes:
         compensate: fit the output weights of the heads that stay, and the last map of a classifier,
-            by least squares, so that they make up for those that go. It is worth most where nothing is trained after the cut.
+            by least squares, so that they make up for those that go. It is worth most where
+            nothing is trained after the cut.
         compensate_sample: number of training examples to fit them on, drawn with the run's seed.
             None takes as many as have 160,000 tokens, at least 512 and at most 4,096. For language
             models and images it takes 512.
