@@ -1,12 +1,13 @@
 """What mkdocs asks of this project while it builds the site.
 
 Pages link to files of the repository outside of `docs/`: figures and tables of the evidence,
-recipes, scripts. They become part of the site, below `repository/`. The page of commands is made
-from the command line itself.
+recipes, scripts. They become part of the site, below `repository/`; notebooks become pages there.
+The page of commands is made from the command line itself.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 REPOSITORY = "repository/"
+NOTEBOOK = ".ipynb"
 COMMANDS = "look-up/commands.md"
 
 
@@ -31,11 +33,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page in list(files.documentation_pages()):
         for link in LINK.finditer(page.content_string):
             path = meant(page.src_uri, link["target"])
-            name = REPOSITORY + path
+            name = in_site(path)
             outside = not path.startswith("docs/") and (ROOT / path).is_file()
             if outside and files.get_file_from_path(name) is None:
-                source, level = str(ROOT / path), InclusionLevel.NOT_IN_NAV
-                files.append(File.generated(config, name, abs_src_path=source, inclusion=level))
+                made: dict[str, Any] = {"inclusion": InclusionLevel.NOT_IN_NAV}
+                if path.endswith(NOTEBOOK):
+                    made["content"] = "\n\n".join(page_of_notebook(ROOT / path))
+                else:
+                    made["abs_src_path"] = str(ROOT / path)
+                files.append(File.generated(config, name, **made))
     return files
 
 
@@ -47,7 +53,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     def mend(link: re.Match[str]) -> str:
         path, text = meant(here, link["target"]), link["text"].strip("[]")
-        of_site = path.removeprefix("docs/") if path.startswith("docs/") else REPOSITORY + path
+        of_site = in_site(path)
         if files.get_file_from_path(of_site):
             away = posixpath.relpath(of_site, posixpath.dirname(here))
             return f"{link['text']}({away}{link['anchor'] or ''})"
@@ -68,6 +74,34 @@ def meant(page: str, target: str) -> str:
     of_repository = folder.startswith(REPOSITORY.rstrip("/"))
     start = folder[len(REPOSITORY) :] if of_repository else f"docs/{folder}"
     return posixpath.normpath(posixpath.join(start, target))
+
+
+def in_site(path: str) -> str:
+    """Where a file of the repository is in the site."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if path.endswith(NOTEBOOK):
+        path = path.removesuffix(NOTEBOOK) + ".md"
+    return REPOSITORY + path
+
+
+def page_of_notebook(path: Path) -> Iterator[str]:
+    """The cells of a notebook and what they printed and drew, as the parts of a page."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield source
+            continue
+        shell = source.removeprefix("%%bash\n")
+        yield f"```{'python' if shell == source else 'bash'}\n{shell}\n```"
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                image = "".join("".join(data["image/png"]).split())
+                yield f"![what this cell draws](data:image/png;base64,{image})"
+            else:
+                text = "".join(output.get("text", data.get("text/plain", "")))
+                yield f"```text\n{text.rstrip()}\n```"
 
 
 def page_of_commands() -> Iterator[str]:
