@@ -102,6 +102,17 @@ def test_the_time_left_is_measured_by_the_runs_that_are_done(
     assert left == [100.0, 80.0, 20.0]
 
 
+def test_the_first_run_of_a_method_ranks_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(run, "SECONDS", {"surgeon": 10.0})
+    monkeypatch.setattr(run, "SECONDS_OF_RANKING", {"surgeon": 100.0, "michel": 50.0})
+    monkeypatch.setattr(run, "SECONDS_OF_SPEED", 1.0)
+    surgeon = RunSettings("model", "classification", "data", "surgeon", keep=12)
+    runs = {"twelve": surgeon, "six": replace(surgeon, keep=6)}
+    left = [run._Outlook(runs, lambda *said: None)._left(name) for name in (*runs, MEASURING)]
+    assert left == [121.0, 11.0, 1.0]
+
+
 @pytest.mark.usefixtures("small")
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
