@@ -32,7 +32,8 @@ class Exported:
         int8: run the quantised graphs instead; the export must have been written with them.
     """
 
-    def __init__(self, folder: Path, int8: bool = False) -> None:
+    def __init__(self, folder: str | Path, int8: bool = False) -> None:
+        folder = Path(folder)
         try:
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
