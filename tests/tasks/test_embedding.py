@@ -378,6 +378,18 @@ def test_dropout_is_never_drawn_while_vectors_are_learned(bare: str, recomputes:
     assert not any(part.training for part in model.modules())
 
 
+def test_gates_learn_although_no_dropout_is_drawn(bare: str) -> None:
+    """Without dropout, and yet not with the gates of an evaluation."""
+    model = load_sentence_encoder(bare, "mean", 16).train()
+    pruner = hc.JointDSP(keep=3)
+    ids = torch.arange(5, 21)[None]
+    with pruner.attached(model) as gated:
+        gated.begin_step(0, 10)
+        model(input_ids=ids, labels=torch.ones(1, model.vector_size)).loss.backward()
+    (felt,) = [parameter.grad for parameter in pruner.parameters()]
+    assert felt is not None and felt.abs().sum() > 0
+
+
 @pytest.mark.parametrize("name", ["xlm", "t5"])
 def test_nor_by_a_model_that_draws_it_without_a_module(name: str) -> None:
     torch.manual_seed(0)

@@ -70,15 +70,20 @@ class Gated:
 
     def _current(self) -> Tensor:
         # Check the mode every time: generation calls an encoder without the whole model.
-        if self._values is None or self._values_train != self.model.training:
-            self._values_train = self.model.training
+        if self._values is None or self._values_train != self._trains:
+            self._values_train = self._trains
             self._values = self._made()
         return self._values
+
+    @property
+    def _trains(self) -> bool:
+        """Whether the model trains; a sentence encoder does so with its own pass evaluating."""
+        return self.model.training or getattr(self.model, "in_training_step", False)
 
     # Not worth compiling with the model: exact sums in double precision, and sets of heads.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _made(self) -> Tensor:
-        if self.model.training:
+        if self._trains:
             return self._training_values()
         return self.spread(self.pruner.mask_gates())
 

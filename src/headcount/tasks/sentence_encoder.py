@@ -187,15 +187,18 @@ def as_sentence_encoder(
 
 @contextmanager
 def _evaluating_alone(module: nn.Module) -> Iterator[None]:
-    """Have a module in evaluation mode, but none inside it, until the block ends."""
+    """Have a module in evaluation mode, but none inside it, until the block ends.
+
+    Meanwhile `in_training_step` says what gates have to know: the step is one of a training.
+    """
     if not module.training:  # a graph is made of such a model, and shows no change of modes
         yield
         return
-    module.training = False
+    module.training, module.in_training_step = False, True  # type: ignore[assignment]
     try:
         yield
     finally:
-        module.training = True
+        module.training, module.in_training_step = True, False  # type: ignore[assignment]
 
 
 def distance(vectors: Tensor, wanted: Tensor) -> Tensor:
